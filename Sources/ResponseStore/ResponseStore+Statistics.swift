@@ -29,6 +29,7 @@ extension ResponseStore {
       diskByteCount: diskByteCount,
       excessByteCount: excessByteCount,
       pendingRemovalCount: pendingRemovalCount,
+      sweptEntryCount: sweptEntryCount,
       queuedByteCount: context.queue.withLock { $0.heldByteCount })
   }
 
@@ -54,6 +55,13 @@ extension ResponseStore {
   /// stale that are still to be marked. Constant time.
   public var pendingRemovalCount: Int {
     read { (transaction) throws(LMDBError) in try context.removals.activeTombstones(in: transaction).count } ?? 0
+  }
+
+  /// The number of entries that the sweep behind these removals, by any process, has examined so far; 0 if none is in
+  /// progress. Constant time.
+  public var sweptEntryCount: Int {
+    let progress = read { (transaction) throws(LMDBError) in try context.database.sweepProgress(in: transaction) }
+    return progress.flatMap { $0 }.map { Int(clamping: $0.examinedCount) } ?? 0
   }
 
   private func committedCounters() -> PersistentCounters? {

@@ -32,7 +32,7 @@ public final class ResponseStore: Sendable {
   let indexMaintainer: IndexMaintainer
   let space: DiskSpace
   let orphanDeleter: OrphanedChunkDeleter
-  let tombstoneDeleter: TombstoneDeleter
+  let sweep: RemovalSweep
   let evictor: Evictor
   let capacity: CapacityController
   let writer: Writer
@@ -54,9 +54,8 @@ public final class ResponseStore: Sendable {
     space = DiskSpace(context)
     let puncher = HolePuncher(context: context, space: space)
     orphanDeleter = OrphanedChunkDeleter(database: context.database, space: space)
-    tombstoneDeleter = TombstoneDeleter(context: context, space: space, puncher: puncher)
-    evictor = Evictor(
-      context: context, space: space, tombstoneDeleter: tombstoneDeleter, orphanDeleter: orphanDeleter)
+    sweep = RemovalSweep(context: context, space: space, puncher: puncher)
+    evictor = Evictor(context: context, space: space, sweep: sweep, orphanDeleter: orphanDeleter)
     capacity = CapacityController(context: context, space: space, evictor: evictor)
     writer = Writer(
       context: context, space: space, evictor: evictor, orphanDeleter: orphanDeleter, puncher: puncher,
@@ -67,8 +66,7 @@ public final class ResponseStore: Sendable {
     intake = WriteIntake(context: context, space: space, reader: reader, writer: writer)
     let maintainer = Maintainer(
       context: context, checker: checker, indexMaintainer: indexMaintainer, orphanDeleter: orphanDeleter,
-      tombstoneDeleter: tombstoneDeleter, tombstoneMarker: TombstoneMarker(context: context, space: space),
-      evictor: evictor, capacity: capacity, puncher: puncher)
+      sweep: sweep, evictor: evictor, capacity: capacity, puncher: puncher)
     self.maintainer = maintainer
     remover = Remover(context: context, writer: writer, maintainer: maintainer)
     threads = BackgroundThreads(

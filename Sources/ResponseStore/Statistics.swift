@@ -61,6 +61,8 @@ public struct StoreStatistics: Sendable, Hashable {
   public var excessByteCount: Int
   /// Removals in force whose entries are not yet deleted from disk, or not yet marked as stale.
   public var pendingRemovalCount: Int
+  /// Entries that the sweep behind these removals has examined so far; 0 if none is in progress.
+  public var sweptEntryCount: Int
   /// Bytes in the write queue.
   public var queuedByteCount: Int
 }

@@ -132,6 +132,7 @@ private struct Numbers {
       "capacityByteCount": .number(directory.capacityByteCount),
       "excessByteCount": .number(directory.excessByteCount),
       "pendingPurgeCount": .number(directory.pendingPurgeCount),
+      "examinedForPurgesCount": .number(directory.examinedForPurgesCount),
       "oldestStoredAt": .date(storedTimes?.lowerBound),
       "newestStoredAt": .date(storedTimes?.upperBound),
       "activity": activity?.json ?? .null,
@@ -162,7 +163,11 @@ private struct Numbers {
       ])
     }
     if pendingPurgeCount > 0 {
-      rows.append(["Purges", "\(Format.count(pendingPurgeCount)) whose responses are still to be deleted or marked"])
+      rows.append([
+        "Purges",
+        "\(Format.count(pendingPurgeCount)) whose responses are still to be deleted or marked; "
+          + "\(Format.count(directory.examinedForPurgesCount)) examined so far",
+      ])
     }
     if let details, !details.statuses.isEmpty {
       let counts = details.statuses.sorted { $0.key < $1.key }.map { "\($0.key) (\(Format.count($0.value)))" }

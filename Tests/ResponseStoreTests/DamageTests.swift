@@ -280,21 +280,25 @@ struct DamageTests {
     fixture.close()
   }
 
-  @Test("A corrupt tombstone hides every record")
+  @Test("A corrupt tombstone fails the store, so that no removed response reappears")
   func damagedMark() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     fixture.drain()
-    let file = fixture.store.context.database
-    try file.write { (transaction) throws(LMDBError) in
-      var counters = try file.counters(in: transaction)
-      try file.meta.put([1, 2, 3], for: MetaKey.tombstone(1, .hard), in: transaction)
-      counters.lastTombstoneChange = transaction.id
-      try file.setCounters(counters, in: transaction)
+    // Retains the database only for the call, so that the store can be reopened.
+    func addTombstone(to file: RecordDatabase) throws {
+      try file.write { (transaction) throws(LMDBError) in
+        var counters = try file.counters(in: transaction)
+        try file.meta.put([1, 2, 3], for: MetaKey.tombstone(1, .hard), in: transaction)
+        counters.lastTombstoneChange = transaction.id
+        try file.setCounters(counters, in: transaction)
+      }
     }
+    try addTombstone(to: fixture.store.context.database)
     #expect(fixture.body(Self.url) == nil)
-    fixture.drain()
+    #expect(fixture.store.hasFailed)
+    try fixture.reopen()
     #expect(fixture.store.entryCount == 0)
   }
 

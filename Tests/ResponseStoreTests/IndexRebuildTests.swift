@@ -92,8 +92,8 @@ struct IndexRebuildTests: NumberedResponses {
     }
     #expect(text(4, in: fixture) == nil)
     #expect(try tombstoneCount(fixture) == 1)
-    let tombstones = try fixture.store.context.removals.tombstones()
-    #expect(try !fixture.store.tombstoneDeleter.deleteRecords(of: tombstones))
+    #expect(try fixture.store.sweep.step().removedCount == 0)
+    #expect(try tombstoneCount(fixture) == 1)
     while try step(fixture, limit: 7) { #expect(text(4, in: fixture) == nil) }
     #expect(text(4, in: fixture) == nil)
     fixture.drain()
@@ -182,29 +182,6 @@ struct IndexRebuildTests: NumberedResponses {
     #expect(text(7, in: fixture) == nil)
     try fixture.reopen()
     #expect(text(7, in: fixture) == "older")
-  }
-
-  @Test("A pass over the index finds the rows of a host in order, in several passes if there are many")
-  func hostPass() throws {
-    let fixture = try fixture(withResponsesBelow: Self.count)
-    defer { fixture.finish() }
-    let file = fixture.store.context.database
-    let prefix = try #require(RequestKey.prefix(host: "host0.example"))
-    let tag = try #require(file.hostTag(ofPrefix: prefix))
-    let rows = stride(from: 0, to: Self.count, by: 2).map { fixture.store.lookup(fixture.key(url($0)))?.rowID ?? 0 }
-    for limit in [3, 100] {
-      var pass = try #require(HostPass(over: file.index, hostTags: [tag], limit: limit))
-      var found: [UInt64] = []
-      while true {
-        let next = Array(pass.upcoming(2))
-        found += next
-        pass.advance(by: 2)
-        if pass.isDone { break }
-        if pass.isExhausted { pass = try #require(pass.next()) }
-      }
-      #expect(found == rows)
-    }
-    #expect(file.hostTag(ofPrefix: Array("host".utf8)) == nil, "a prefix of several hosts")
   }
 
   @Test("Many older records of keys that were stored again are deleted in few transactions")

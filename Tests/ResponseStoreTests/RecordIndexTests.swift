@@ -415,25 +415,6 @@ struct RecordIndexTests {
     }
   }
 
-  @Test("A pass over an index whose file was deleted is not confirmed when another process uses a new file")
-  func deletedFile() throws {
-    try withFolder { path in
-      let model = Model(path: path)
-      model.transaction { for key in 0..<20 as Range<UInt64> { $0.noteStore(key) } }
-      var pass = try #require(HostPass(over: model.file, hostTags: nil))
-      #expect(pass.upcoming(100).count == 20)
-      let other = model.reopened()
-      unlink(path)
-      #expect(other.begin())
-      while other.rebuild() == .unfinished {}
-      other.transaction { $0.noteStore(20) }
-      (model.rows, model.next, model.lastTransactionID) = (other.rows, other.next, other.lastTransactionID)
-      #expect(model.begin() && !pass.confirm())
-      pass = try #require(HostPass(over: model.file, hostTags: nil))
-      #expect(pass.upcoming(100).count == 21 && pass.confirm())
-    }
-  }
-
   @Test("A replacement and a hit add to the use count, and a move keeps it")
   func uses() throws {
     try withFolder { path in

@@ -343,32 +343,6 @@ struct SoftPurgeTests {
     #expect(fixture.store.entryCount == 401)
   }
 
-  @Test("To a reader that knows only hard removals, a logged soft removal and its tombstone are hard ones")
-  func olderReader() throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    let scope = RemovalScope.host("a.example")
-    for number in 0..<300 { fixture.store.store(fixture.response("http://a.example/\(number)")) }
-    fixture.drain()
-    fixture.store.softPurge(scope)
-    let database = fixture.store.context.database
-    let key = try #require(
-      try database.environment.read { (transaction) throws(LMDBError) in try database.tombstones(in: transaction) }
-        .first?
-        .metaKey)
-    #expect(key.count == MetaKey.tombstonePrefix.count + 17)
-    #expect(MetaKey.number(in: key, after: MetaKey.tombstonePrefix) == 1)
-    let log = try Data(contentsOf: URL(fileURLWithPath: fixture.path(RemovalLog.name)))
-    let frame = log.dropFirst(RemovalLog.headerByteCount + RemovalLog.frameByteCount).prefix(RemovalLog.frameByteCount)
-    let found = [UInt8](frame).withUnsafeBytes { bytes -> RemovalScope? in
-      var reader = ByteReader(bytes)
-      _ = reader.readBytes(16)
-      return reader.read(UInt32.self).flatMap { reader.readBytes(Int($0)) }.flatMap { RemovalScope(encoded: $0) }
-    }
-    #expect(found == scope)
-    fixture.drain()
-  }
-
   @Test("The longest scope of a soft removal fits into a frame of the log")
   func longestScope() throws {
     let fixture = try StoreFixture()

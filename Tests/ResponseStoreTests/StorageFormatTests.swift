@@ -218,7 +218,13 @@ struct StorageFormatTests {
       let tombstone = try #require(rows("meta").last)
       #expect(tombstone.key == Array("purge/".utf8) + big(UInt64(1)))
       let scope: [UInt8] = [3] + Array("h\0".utf8)
-      #expect(Array(tombstone.value.dropLast(8)) == little(UInt64(301 * 8 - 1)) + scope)
+      #expect(Array(tombstone.value.dropLast(8)) == little(UInt64(301 * 8)) + scope)
+      #expect(try rows("meta").count == 3)
+      store.maintain()
+      let sweep = try #require(rows("meta").last)
+      // The tombstone's last row ID, the position in `dates`, and the number of examined rows.
+      #expect(sweep.key == Array("sweep".utf8))
+      #expect(sweep.value.count == 40 && Array(sweep.value[..<8]) == little(UInt64(301 * 8)))
 
       store.store(try response("http://h/new", body: Data("hello".utf8)))
       store.writePending()

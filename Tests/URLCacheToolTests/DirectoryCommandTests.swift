@@ -49,7 +49,7 @@ struct DirectoryCommandTests {
       Set(json.keys) == [
         "directory", "entryCount", "freshCount", "staleCount", "hostCount", "statuses", "bodyByteCount",
         "payloadByteCount", "diskByteCount", "capacityByteCount", "excessByteCount", "pendingPurgeCount",
-        "oldestStoredAt", "newestStoredAt", "activity", "processes",
+        "examinedForPurgesCount", "oldestStoredAt", "newestStoredAt", "activity", "processes",
       ])
     #expect(json["entryCount"] as? Int == 3)
     #expect(json["bodyByteCount"] as? Int == 20_009)
@@ -94,14 +94,18 @@ struct DirectoryCommandTests {
     store.remove(.everything)
     let output = try tool.run("stats", directory).output
     #expect(output.contains(/\nExcess     \d+ MiB above the capacity, still to be evicted or released\n/))
-    #expect(output.contains("\nPurges     1 whose responses are still to be deleted or marked\n"))
+    #expect(output.contains("\nPurges     1 whose responses are still to be deleted or marked; 0 examined so far\n"))
     let json = try tool.run("stats", directory, "--json").json()
     #expect(try #require(json["excessByteCount"] as? Int) > 8 << 20)
     #expect(json["pendingPurgeCount"] as? Int == 1)
+    while store.sweptEntryCount == 0, store.maintain() {}
+    let meanwhile = try tool.run("stats", directory, "--json").json()
+    #expect(try #require(meanwhile["examinedForPurgesCount"] as? Int) > 0)
     while store.maintain() {}
     let after = try tool.run("stats", directory, "--json").json()
     #expect(after["excessByteCount"] as? Int == 0)
     #expect(after["pendingPurgeCount"] as? Int == 0)
+    #expect(after["examinedForPurgesCount"] as? Int == 0)
     store.close()
   }
 

@@ -157,6 +157,9 @@ public final class CacheDirectory: Sendable {
   /// The number of purges whose responses are hidden but not yet deleted from the disk.
   public var pendingPurgeCount: Int { store.pendingRemovalCount }
 
+  /// The number of responses that were examined so far for these purges; 0 if the deletion has not begun.
+  public var examinedForPurgesCount: Int { store.sweptEntryCount }
+
   /// Calls `body` with each stored response until it returns false.
   ///
   /// Buffers a bounded number of entries and holds no lock or transaction while `body` runs, so `body` may be slow.

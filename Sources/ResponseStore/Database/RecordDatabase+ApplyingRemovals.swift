@@ -11,47 +11,55 @@ extension RecordDatabase {
   /// Applies a removal from the log: deletes or marks the covered records if they are few, otherwise adds a tombstone.
   ///
   /// - Parameter budget: The number of records that may be examined; reduced by those that were.
-  /// - Returns: The number of deleted records.
+  /// - Returns: The number of deleted records, and whether the removal is applied. If not, the next transaction
+  ///   continues with it: the removal of a key never becomes a tombstone, because its few records are found at once.
   func apply(
     _ scope: RemovalScope, _ mode: RemovalMode, sequence: UInt64, budget: inout Int, counters: inout PersistentCounters,
     in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) -> Int {
-    let tombstone = Tombstone(sequence: sequence, scope: scope, mode: mode, lastRowID: counters.nextRowID &- 1)
+  ) throws(LMDBError) -> (removed: Int, isApplied: Bool) {
+    var tombstone = Tombstone(sequence: sequence, scope: scope, mode: mode, lastRowID: counters.nextRowID &- 1)
     var removed = 0
-    if let rows = try directRows(of: tombstone, limit: budget, in: transaction), !counters.hasFreedEnough {
-      budget -= rows.count
+    var isKey = false
+    if case .key = scope { isKey = isIndexComplete }
+    let mayStart = budget > 0 && !counters.hasFreedEnough
+    if mayStart, let rows = try directRows(of: tombstone, budget: &budget, in: transaction) {
+      let next: UInt64?
       if mode == .hard {
-        let step = try removeRecords(rows, coveredBy: [tombstone], counters: &counters, in: transaction)
-        removed = step.removed
-        if step.next == nil { return removed }
-      } else if try markStale(rows, coveredBy: [tombstone], counters: &counters, in: transaction) == nil {
-        return 0
+        (removed, next) = try removeRecords(rows, coveredBy: [tombstone], counters: &counters, in: transaction)
+      } else {
+        next = try markStale(rows, coveredBy: [tombstone], counters: &counters, in: transaction)
       }
+      if next == nil { return (removed, true) }
     }
+    if isKey { return (removed, false) }
+    tombstone.lastRowID = counters.takeNumber()
     try putTombstone(tombstone, for: MetaKey.tombstone(sequence, mode), counters: &counters, in: transaction)
-    return removed
+    return (removed, true)
   }
 
-  /// Returns the rows that a tombstone may cover; nil if there are more than `limit`, if finding them would take the
-  /// writer too long, or if deletion must wait.
+  /// The rows of `dates` that are examined in the time in which one record is deleted.
+  private static let examinedCountPerRecord = 64
+
+  /// Returns the rows that a tombstone may cover; nil if there are more than the budget allows, or finding them would
+  /// take the writer too long.
   private func directRows(
-    of tombstone: Tombstone, limit: Int, in transaction: borrowing WriteTransaction
+    of tombstone: Tombstone, budget: inout Int, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> [UInt64]? {
-    guard limit > 0, let index = index.current, index.isComplete else { return nil }
-    let scope = tombstone.scope
-    if case .key = scope { return try rows(coveredBy: tombstone, in: transaction) }
-    var position = ScanPosition.start
-    if scope.needsHostPass {
-      guard index.cellCount <= HostPass.directCellCount else { return nil }
-      let tag = scope.hostPrefix.flatMap { hostTag(ofPrefix: $0) }
-      guard var pass = HostPass(over: self.index, hostTags: tag.map { [$0] }) else { return nil }
-      guard pass.confirm() else { throw Self.corruptIndex }
-      position = .found(pass)
+    guard isIndexComplete else { return nil }
+    if case .key(let key) = tombstone.scope {
+      let rows = try candidateRows(of: keyDigest(of: key))
+      budget -= max(rows.count, 1)
+      return rows
     }
-    guard let found = try findCoveredRows(tombstone, limit: limit, from: position, in: transaction), found.end == nil
-    else { return nil }
-    return found.rows
+    let selection = selection(of: [tombstone])
+    let found = try rows(
+      in: selection, from: selection.start, limit: budget, examinedLimit: budget * Self.examinedCountPerRecord,
+      in: transaction)
+    budget -= max(found.rows.count, found.examinedCount / Self.examinedCountPerRecord)
+    return found.end == nil ? found.rows.map(\.rowID).sorted() : nil
   }
+
+  // MARK: Tombstones
 
   private func putTombstone(
     _ tombstone: Tombstone, for key: [UInt8], counters: inout PersistentCounters,
@@ -64,12 +72,26 @@ extension RecordDatabase {
     counters.lastTombstoneChange = transaction.id
   }
 
-  /// Deletes tombstones whose records are all deleted or marked.
-  func remove(
-    _ tombstones: [Tombstone], counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
+  /// Deletes the tombstones of a sweep whose records are all deleted or marked.
+  func endSweep(
+    of tombstones: [Tombstone], counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     for tombstone in tombstones { try meta.remove(tombstone.metaKey, in: transaction) }
+    try meta.remove(MetaKey.sweep, in: transaction)
     counters.lastTombstoneChange = transaction.id
+  }
+
+  /// Returns the progress of the present sweep; nil if none has begun.
+  func sweepProgress(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> SweepProgress? {
+    try meta.withValue(for: MetaKey.sweep, in: transaction) { (bytes) throws(LMDBError) in
+      bytes.withUnsafeBytes { SweepProgress($0) }
+    } ?? nil
+  }
+
+  func setSweepProgress(
+    _ progress: SweepProgress, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    try meta.put(progress.encoded, for: MetaKey.sweep, in: transaction)
   }
 
   /// Hides all stored records of a key with a tombstone until the index is complete.
@@ -77,7 +99,7 @@ extension RecordDatabase {
     _ key: [UInt8], counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     let tombstone = Tombstone(
-      sequence: .max, scope: RemovalScope.key(key).abbreviated, lastRowID: counters.nextRowID &- 1)
+      sequence: .max, scope: RemovalScope.key(key).abbreviated, lastRowID: counters.takeNumber())
     // No removal in the log has this number. The digest distinguishes tombstones of several keys.
     let metaKey = MetaKey.tombstone(.max, .hard) + withUnsafeBytes(of: keyDigest(of: key).bigEndian) { Array($0) }
     try putTombstone(tombstone, for: metaKey, counters: &counters, in: transaction)
@@ -104,46 +126,13 @@ extension RecordDatabase {
               mode: MetaKey.mode(ofTombstone: key), lastRowID: lastRowID, metaKey: key)
           }
         }
-        // A tombstone that cannot be read may hide any record, so hide everything.
-        tombstones.append(tombstone ?? Tombstone(sequence: .max, scope: .everything, lastRowID: .max, metaKey: key))
+        // A tombstone that cannot be read may hide any record.
+        guard let tombstone else { throw LMDBError(code: .corrupted, function: "mdb_cursor_get") }
+        tombstones.append(tombstone)
         more = try cursor.next()
       }
     }
     return tombstones
-  }
-
-  /// Returns up to `limit` rows that a tombstone may cover, from `position` on, in ascending order.
-  ///
-  /// `end` is the position to continue from, or nil at the end. Returns nil if a pass over the index is needed first, or
-  /// if the tombstone covers a key; see ``rows(coveredBy:in:)``.
-  func findCoveredRows(
-    _ tombstone: Tombstone, limit: Int, from position: ScanPosition,
-    in transaction: borrowing some Transaction & ~Copyable
-  ) throws(LMDBError) -> (rows: [UInt64], end: ScanPosition?)? {
-    switch (tombstone.scope, position) {
-    case (.everything, _):
-      let walk = try rows(limit: limit, from: position, in: transaction)
-      return (walk.rows.sorted(), walk.end)
-    case (.since(let date), _):
-      let walk = try rows(since: date, limit: limit, from: position, in: transaction)
-      return (walk.rows.sorted(), walk.end)
-    case (.key, _):
-      return nil
-    case (_, .found(var pass)):
-      let rows = Array(pass.upcoming(limit))
-      pass.advance(by: limit)
-      return (rows, pass.isDone ? nil : .found(pass))
-    default:
-      return nil
-    }
-  }
-
-  /// Returns the rows that the tombstone of a key may cover; none for other tombstones.
-  ///
-  /// The index is sure to contain the rows of the last commit only in a write transaction.
-  func rows(coveredBy tombstone: Tombstone, in transaction: borrowing WriteTransaction) throws(LMDBError) -> [UInt64] {
-    guard case .key(let key) = tombstone.scope else { return [] }
-    return try candidateRows(of: keyDigest(of: key))
   }
 
   /// Deletes the records that one of several tombstones covers, until the transaction has freed enough pages.
@@ -151,52 +140,48 @@ extension RecordDatabase {
   /// - Parameter rowIDs: The rows to check, in ascending order.
   /// - Returns: The number of deleted records, and the first row left for the next transaction.
   func removeRecords(
-    _ rowIDs: [UInt64], coveredBy tombstones: [Tombstone], counters: inout PersistentCounters, isInRun: Bool = false,
+    _ rowIDs: [UInt64], coveredBy tombstones: [Tombstone], counters: inout PersistentCounters,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> (removed: Int, next: UInt64?) {
-    try removeRecords(rowIDs, counters: &counters, isInRun: isInRun, in: transaction) { (rowID, head) in
+    try removeRecords(rowIDs, counters: &counters, in: transaction) { (rowID, head) in
       tombstones.hide(rowID: rowID, head) ? .forget : nil
     }
   }
 
-  private func rows(
-    limit: Int, from position: ScanPosition, in transaction: borrowing some Transaction & ~Copyable
-  ) throws(LMDBError) -> (rows: [UInt64], end: ScanPosition?) {
-    var start: UInt64 = 0
-    if case .row(let rowID) = position { start = rowID }
-    var rows: [UInt64] = []
-    var end: ScanPosition?
-    try heads.forEachRow(from: start, in: transaction) { (rowID, _) in
-      guard rows.count < limit else {
-        end = .row(rowID)
-        return false
-      }
-      rows.append(rowID)
-      return true
-    }
-    return (rows, end)
+  // MARK: Rows
+
+  func selection(of tombstones: [Tombstone]) -> RemovalSelection {
+    RemovalSelection(tombstones) { hostTag(ofPrefix: $0) }
   }
 
-  private func rows(
-    since date: Date, limit: Int, from position: ScanPosition, in transaction: borrowing some Transaction & ~Copyable
-  ) throws(LMDBError) -> (rows: [UInt64], end: ScanPosition?) {
-    // Strictly newer: the first row after all rows of the date itself.
-    var start = DateKey(time: SortableTimestamp.encode(date), rowID: .max)
-    if case .date(let key) = position { start = key }
-    var rows: [UInt64] = []
-    var end: ScanPosition?
+  /// Returns rows of `dates` that a selection contains.
+  ///
+  /// - Parameters:
+  ///   - start: The first row to examine.
+  ///   - limit: The maximum number of rows to return.
+  ///   - examinedLimit: The maximum number of rows to examine.
+  /// - Returns: The rows in the order of the table, the row to continue from (nil at the end), and the number of examined
+  ///   rows.
+  func rows(
+    in selection: RemovalSelection, from start: DateKey, limit: Int, examinedLimit: Int,
+    in transaction: borrowing some Transaction & ~Copyable
+  ) throws(LMDBError) -> (rows: [DateKey], end: DateKey?, examinedCount: Int) {
+    var rows: [DateKey] = []
+    var end: DateKey?
+    var examinedCount = 0
     try dates.withCursor(in: transaction) { (cursor) throws(LMDBError) in
       var more = try cursor.seek(atOrAfter: start)
       while more {
         let key = try cursor.checkedKey()
-        if rows.count == limit {
-          end = .date(key)
+        if rows.count == limit || examinedCount == examinedLimit {
+          end = key
           return
         }
-        rows.append(key.rowID)
+        examinedCount += 1
+        if selection.contains(key, tagWord: cursor.value ?? 0) { rows.append(key) }
         more = try cursor.next()
       }
     }
-    return (rows, end)
+    return (rows, end, examinedCount)
   }
 }

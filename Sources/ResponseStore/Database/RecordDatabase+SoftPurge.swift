@@ -19,8 +19,7 @@ extension RecordDatabase {
     return rows.sorted()
   }
 
-  /// Marks the records that soft tombstones cover, until the transaction has changed enough pages or the deadline has
-  /// passed. Marks at least one.
+  /// Marks the records that soft tombstones cover, until the transaction has changed enough pages. Marks at least one.
   ///
   /// Skips corrupt records, because a new checksum would hide the corruption. The next lookup finds them.
   ///
@@ -29,12 +28,12 @@ extension RecordDatabase {
   ///   - isInRun: Whether the rows are adjacent, and therefore share the leaves that change.
   /// - Returns: The first row left for the next transaction.
   func markStale(
-    _ rowIDs: [UInt64], coveredBy tombstones: [Tombstone], until deadline: MonotonicTime? = nil,
-    counters: inout PersistentCounters, isInRun: Bool = false, in transaction: borrowing WriteTransaction
+    _ rowIDs: [UInt64], coveredBy tombstones: [Tombstone], counters: inout PersistentCounters, isInRun: Bool = false,
+    in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> UInt64? {
     var hasMarked = false
     for rowID in rowIDs {
-      if hasMarked, counters.hasFreedEnough || deadline.map({ MonotonicTime.now > $0 }) ?? false { return rowID }
+      if hasMarked, counters.hasFreedEnough { return rowID }
       if try markStale(rowID, coveredBy: tombstones, counters: &counters, isInRun: isInRun, in: transaction) {
         hasMarked = true
       }

@@ -7,12 +7,12 @@ import LMDB
 /// `MDB_MAP_FULL`, the writer thread evicts, too. Every step is one bounded transaction, because the pages that it
 /// frees become reusable only two transactions later.
 ///
-/// Owns the segment that is being freed. Calls ``DiskSpace``, ``TombstoneDeleter`` and ``OrphanedChunkDeleter``.
+/// Owns the segment that is being freed. Calls ``DiskSpace``, ``RemovalSweep`` and ``OrphanedChunkDeleter``.
 struct Evictor: Sendable {
   let context: StoreContext
   private var database: RecordDatabase { context.database }
   let space: DiskSpace
-  let tombstoneDeleter: TombstoneDeleter
+  let sweep: RemovalSweep
   let orphanDeleter: OrphanedChunkDeleter
   /// Its lock is held during a step.
   private let cleaner = Monitor(SegmentCleaner())
@@ -77,7 +77,7 @@ struct Evictor: Sendable {
       guard excess > 0 || excessEntries > 0 else { return }
       // Delete removed records before evicting useful ones.
       var hasHelped = try orphanDeleter.deleteOrphanedChunks()
-      if !hasHelped { hasHelped = try tombstoneDeleter.deleteRecords(of: context.removals.tombstones()) }
+      if !hasHelped { hasHelped = try sweep.freePages() }
       if !hasHelped, excess > 0 { hasHelped = try evict(pageCount: excess) > 0 }
       if !hasHelped { hasHelped = try evict(pageCount: .max, entryCount: max(excessEntries, 1)) > 0 }
       guard hasHelped else { return }

@@ -7,10 +7,10 @@ enum MetaKey {
   /// The prefix of tombstones, followed by the sequence number in the removal log, and for a soft removal by its kind
   /// and time.
   ///
-  /// A reader that ignores the bytes after the number applies a soft removal as a hard one.
-  ///
   /// The tombstone of a key that is hidden while the index is rebuilt has the highest number, then the key's digest.
   static let tombstonePrefix = Array("purge/".utf8)
+  /// The progress of a sweep, which deletes or marks the records that tombstones cover.
+  static let sweep = Array("sweep".utf8)
   /// The prefix of bodies that several transactions write or delete, followed by the body's ID.
   static let partialPrefix = Array("partial/".utf8)
 

@@ -54,14 +54,6 @@ public enum RemovalScope: Sendable, Hashable {
     return covers(key: key.bytes, storedAt: .distantFuture) { [] }
   }
 
-  /// Whether finding the covered records requires a pass over the index.
-  var needsHostPass: Bool {
-    switch self {
-    case .prefix, .target, .group, .digested, .digestedGroup: true
-    case .everything, .since, .key: false
-    }
-  }
-
   /// The beginning of the covered keys; nil if keys of any host can be covered.
   var hostPrefix: [UInt8]? {
     switch self {

@@ -9,8 +9,7 @@ struct Maintainer: Sendable {
   let checker: StructureChecker
   let indexMaintainer: IndexMaintainer
   let orphanDeleter: OrphanedChunkDeleter
-  let tombstoneDeleter: TombstoneDeleter
-  let tombstoneMarker: TombstoneMarker
+  let sweep: RemovalSweep
   let evictor: Evictor
   let capacity: CapacityController
   let puncher: HolePuncher
@@ -80,15 +79,14 @@ struct Maintainer: Sendable {
     }
     if isIndexUnchecked { try indexMaintainer.checkIndex() }
     let isRebuilding = try indexMaintainer.rebuildIndex()
-    let tombstones = try context.removals.tombstones()
-    if try tombstoneDeleter.deleteRecords(of: tombstones) { return true }
-    let isMarking = try tombstoneMarker.markRecords(of: tombstones)
+    let sweeping = try sweep.step()
+    if sweeping.removedCount > 0 { return true }
     if try evictor.evictToLowWatermark() { return true }
     if try indexMaintainer.replaceIndex() { return true }
     puncher.shrinkFileIfWanted()
     capacity.noteApplied()
     try checkRegularly()
-    return try puncher.reclaimFreePages() || isChecking || isRebuilding || isMarking
+    return try puncher.reclaimFreePages() || isChecking || isRebuilding || sweeping.hasMore
   }
 
   /// Allows a few retries. Then the thread waits until it is woken, instead of retrying all the time.

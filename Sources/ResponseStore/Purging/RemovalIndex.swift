@@ -103,11 +103,6 @@ final class RemovalIndex: Sendable {
     }
   }
 
-  /// The tombstones in the database at the last commit.
-  func tombstones() throws(LMDBError) -> [Tombstone] {
-    try database.environment.read { (transaction) throws(LMDBError) in try tombstones(in: transaction) }
-  }
-
   /// The tombstones in the database.
   func tombstones(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> [Tombstone] {
     try tombstones(changedIn: database.counters(in: transaction).lastTombstoneChange, in: transaction)

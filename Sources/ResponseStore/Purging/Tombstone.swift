@@ -9,7 +9,7 @@ struct Tombstone: Sendable, Equatable {
   var sequence: UInt64
   var scope: RemovalScope
   var mode = RemovalMode.hard
-  /// The last row ID that can be covered.
+  /// The last row ID that can be covered. No record and no other tombstone has it, so tombstones are in its order.
   var lastRowID: UInt64
   /// The key of its row in `meta`; empty until the row exists.
   var metaKey: [UInt8] = []
@@ -56,23 +56,5 @@ extension [Tombstone] {
   /// The time of the earliest soft tombstone that covers a record; nil if there is none.
   func softTime(rowID: UInt64, _ head: RecordHeaderView) -> Date? {
     lazy.filter { $0.mode != .hard && $0.covers(rowID: rowID, layout: head) }.compactMap(\.mode.softTime).min()
-  }
-}
-
-/// The position at which a scan for covered records continues.
-enum ScanPosition: Sendable {
-  case start
-  case date(DateKey)
-  /// A row ID. The logs are scanned one after the other.
-  case row(UInt64)
-  /// The covered rows that a pass over the index found.
-  case found(HostPass)
-
-  /// Confirms the pass, if there is one, with the write lock. Returns false if another pass is needed.
-  mutating func confirmPass() -> Bool {
-    guard case .found(var pass) = self else { return true }
-    guard pass.confirm() else { return false }
-    self = .found(pass)
-    return true
   }
 }

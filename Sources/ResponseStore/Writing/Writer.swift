@@ -252,8 +252,10 @@ struct Writer: Sendable {
     while counters.lastAppliedRemoval < last {
       let sequence = counters.lastAppliedRemoval + 1
       if case .removal(let scope, let mode) = context.removalLog.content(of: sequence) {
-        result.removed[.requested, default: 0] += try database.apply(
+        let (removed, isApplied) = try database.apply(
           scope, mode, sequence: sequence, budget: &budget, counters: &counters, in: transaction)
+        result.removed[.requested, default: 0] += removed
+        guard isApplied else { break }
       }
       counters.lastAppliedRemoval = sequence
     }
