@@ -219,7 +219,7 @@ struct RemovalTests {
     let path = fixture.path(RemovalLog.name)
     if isLogDamaged {
       var log = try Data(contentsOf: URL(fileURLWithPath: path))
-      log[RemovalLog.headerByteCount + RemovalLog.frameByteCount + 30] ^= 1
+      log[RemovalLog.headerByteCount + RemovalFrame.byteCount + 30] ^= 1
       try log.write(to: URL(fileURLWithPath: path))
     }
     try fixture.open()
@@ -291,7 +291,7 @@ struct RemovalTests {
   private func scribble(_ frames: [Int], of fixture: StoreFixture) throws {
     let url = URL(fileURLWithPath: fixture.path(RemovalLog.name))
     var log = try Data(contentsOf: url)
-    for frame in frames { log[RemovalLog.headerByteCount + frame * RemovalLog.frameByteCount + 30] ^= 1 }
+    for frame in frames { log[RemovalLog.headerByteCount + frame * RemovalFrame.byteCount + 30] ^= 1 }
     try log.write(to: url)
   }
 
@@ -329,7 +329,7 @@ struct RemovalTests {
     }
     let url = URL(fileURLWithPath: path)
     var bytes = try Data(contentsOf: url)
-    for frame in [0, 2, 5, 7] { bytes[RemovalLog.headerByteCount + frame * RemovalLog.frameByteCount + 30] ^= 1 }
+    for frame in [0, 2, 5, 7] { bytes[RemovalLog.headerByteCount + frame * RemovalFrame.byteCount + 30] ^= 1 }
     try bytes.write(to: url)
     log = try #require(RemovalLog.open(path: path, owner: 1))
     // Some of these removals are applied already.

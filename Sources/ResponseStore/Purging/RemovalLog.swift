@@ -21,7 +21,6 @@ final class RemovalLog: @unchecked Sendable {
   static let name = "LMDBURLCache.removals"
   static let magic = UInt64(littleEndian: 0x314C_4D52_4543_4D4C)
   static let headerByteCount = 4096
-  static let frameByteCount = 512
 
   /// The offsets of the header's words. Words that change are in separate cache lines.
   private enum Offset {
@@ -67,7 +66,7 @@ final class RemovalLog: @unchecked Sendable {
     munmap(memory, byteCount)
   }
 
-  static func byteCount(frameCount: Int) -> Int { headerByteCount + frameCount * frameByteCount }
+  static func byteCount(frameCount: Int) -> Int { headerByteCount + frameCount * RemovalFrame.byteCount }
 
   /// Returns the number of frames, which must suffice for the removals between two commits and between two lookups in a
   /// memory tier.
@@ -130,15 +129,15 @@ final class RemovalLog: @unchecked Sendable {
     // When a removal is published, it and all earlier ones are durable. A removal after a gap was not published.
     let first = max(lastApplied, known)
     var last = first
-    while Self.number(in: frame(of: last + 1)) == last + 1 { last += 1 }
+    while RemovalFrame.number(in: frame(of: last + 1)) == last + 1 { last += 1 }
     // A higher number is that of a process that ended before its removal was in force. The words fit the frames, unless
     // they are older: then any of the removals may have been in force.
     if isSameBoot, (first...last).contains(sequence), (last...last + 1).contains(written) { last = sequence }
     var unreadable: [Int] = []
     for index in 0..<frameCount {
       let bytes = frame(index)
-      if let number = Self.number(in: bytes) {
-        if number > last { try write([UInt8](repeating: 0, count: Self.frameByteCount), toFrame: index) }
+      if let number = RemovalFrame.number(in: bytes) {
+        if number > last { try write(RemovalFrame.empty, toFrame: index) }
       } else if bytes.contains(where: { $0 != 0 }) {
         unreadable.append(index)
       }
@@ -160,11 +159,10 @@ final class RemovalLog: @unchecked Sendable {
   func overwrite(unreadable frames: [Int]) throws(Failure) {
     guard !frames.isEmpty else { return }
     let last = sequence
-    for index in frames where Self.number(in: frame(index)) == nil {
+    for index in frames where RemovalFrame.number(in: frame(index)) == nil {
       let age = (last % UInt64(frameCount) + UInt64(frameCount) - UInt64(index)) % UInt64(frameCount)
-      let isUsed = last > age
       let bytes =
-        isUsed ? Self.frame(last - age, .everything, .hard) : [UInt8](repeating: 0, count: Self.frameByteCount)
+        last > age ? RemovalFrame(number: last - age, scope: .everything, mode: .hard).encoded : RemovalFrame.empty
       try write(bytes, toFrame: index)
     }
     guard fdatasync(file.number) == 0 else { throw .system(errno) }
@@ -197,17 +195,11 @@ final class RemovalLog: @unchecked Sendable {
   /// Returns a removal in force. An unreadable one counts as a removal of everything.
   func content(of number: UInt64) -> Content {
     // Copy the frame, because another process may be writing it. The checksum shows an incomplete copy.
-    let bytes = [UInt8](frame(of: number))
-    let content = bytes.withUnsafeBytes { bytes -> Content? in
-      guard let found = Self.number(in: bytes) else { return nil }
-      if found != number { return found > number ? .overwritten : nil }
-      var reader = ByteReader(bytes)
-      _ = reader.readBytes(16)
-      guard let byteCount = reader.read(UInt32.self), let scope = reader.readBytes(Int(byteCount)) else { return nil }
-      let mode = Self.readMode(&reader)
-      return RemovalScope(encoded: scope).map { .removal($0, mode) }
+    let copy = [UInt8](frame(of: number))
+    if let found = copy.withUnsafeBytes({ RemovalFrame.number(in: $0) }), found > number { return .overwritten }
+    if let frame = copy.withUnsafeBytes({ RemovalFrame($0) }), frame.number == number {
+      return .removal(frame.scope, frame.mode)
     }
-    if let content { return content }
     return number <= lastApplied ? .overwritten : .removal(.everything, .hard)
   }
 
@@ -217,15 +209,7 @@ final class RemovalLog: @unchecked Sendable {
 
   private func frame(_ index: Int) -> UnsafeRawBufferPointer {
     UnsafeRawBufferPointer(
-      start: memory + Self.headerByteCount + index * Self.frameByteCount, count: Self.frameByteCount)
-  }
-
-  /// Returns the number of the removal in a frame; nil if the frame is empty or corrupt.
-  private static func number(in frame: UnsafeRawBufferPointer) -> UInt64? {
-    let checksum = frame.loadUnaligned(as: UInt64.self)
-    let rest = UnsafeRawBufferPointer(rebasing: frame[8...])
-    guard UInt64(littleEndian: checksum) == XXHash.digest64(rest) else { return nil }
-    return UInt64(littleEndian: rest.loadUnaligned(as: UInt64.self))
+      start: memory + Self.headerByteCount + index * RemovalFrame.byteCount, count: RemovalFrame.byteCount)
   }
 
   // MARK: Appending
@@ -275,7 +259,8 @@ final class RemovalLog: @unchecked Sendable {
     // First the number, so that no frame is overlooked after the end of this process.
     word(Offset.written).pointee.store(number, ordering: .releasing)
     do throws(Failure) {
-      try write(Self.frame(number, scope, mode), toFrame: Int(number % UInt64(frameCount)))
+      let frame = RemovalFrame(number: number, scope: scope, mode: mode)
+      try write(frame.encoded, toFrame: Int(number % UInt64(frameCount)))
     } catch {
       claims.release(number...number)
       throw error
@@ -329,7 +314,7 @@ final class RemovalLog: @unchecked Sendable {
   private func overwriteAbandoned(before end: UInt64) throws(Failure) -> Bool {
     var isChanged = false
     for number in sequence + 1..<max(sequence + 1, min(end, written + 1)) where !claims.isClaimed(number) {
-      let bytes = Self.frame(number, .nothing, .hard)
+      let bytes = RemovalFrame(number: number, scope: .nothing, mode: .hard).encoded
       // Its process may have put it in force meanwhile.
       guard number > sequence, !frame(of: number).elementsEqual(bytes) else { continue }
       try write(bytes, toFrame: Int(number % UInt64(frameCount)))
@@ -339,33 +324,10 @@ final class RemovalLog: @unchecked Sendable {
   }
 
   private func write(_ bytes: [UInt8], toFrame index: Int) throws(Failure) {
-    let offset = off_t(Self.headerByteCount + index * Self.frameByteCount)
+    let offset = off_t(Self.headerByteCount + index * RemovalFrame.byteCount)
     let count = WriteSignals.suppressing { pwrite(file.number, bytes, bytes.count, offset) }
     guard count == bytes.count else { throw .system(errno) }
   }
-
-  private static func frame(_ number: UInt64, _ scope: RemovalScope, _ mode: RemovalMode) -> [UInt8] {
-    var writer = ByteWriter()
-    writer.append(number)
-    let encoded = scope.encoded
-    writer.append(UInt32(encoded.count))
-    writer.bytes += encoded
-    if case .soft(let date) = mode {
-      writer.append(softKind)
-      writer.append(date.timeIntervalSinceReferenceDate)
-    }
-    writer.bytes += [UInt8](repeating: 0, count: frameByteCount - 8 - writer.bytes.count)
-    let checksum = writer.bytes.withUnsafeBytes { XXHash.digest64($0) }
-    return withUnsafeBytes(of: checksum.littleEndian) { Array($0) } + writer.bytes
-  }
-
-  /// Reads the mode after a scope. A reader that ignores these bytes applies a soft removal as a hard one.
-  private static func readMode(_ reader: inout ByteReader) -> RemovalMode {
-    guard reader.read(UInt8.self) == softKind, let seconds = reader.readDouble() else { return .hard }
-    return .soft(at: Date(timeIntervalSinceReferenceDate: seconds))
-  }
-
-  private static let softKind: UInt8 = 1
 
   private func withLock(
     until deadline: MonotonicTime, _ body: () throws(Failure) -> Void
