@@ -11,9 +11,12 @@ let package = Package(
   products: [
     .library(name: "LMDBURLCache", targets: ["LMDBURLCache"]),
     .library(name: "CachingClient", targets: ["CachingClient"]),
+    .library(name: "CachingStorage", targets: ["CachingStorage"]),
     .library(name: "CurlTransport", targets: ["CurlTransport"]),
     .library(name: "RedisTier", targets: ["RedisTier"]),
     .library(name: "ResponseStore", targets: ["ResponseStore"]),
+    .library(name: "CacheModel", targets: ["CacheModel"]),
+    .library(name: "CacheActivity", targets: ["CacheActivity"]),
     .library(name: "HTTPCaching", targets: ["HTTPCaching"]),
     .library(name: "LMDB", targets: ["LMDB"]),
     .executable(name: "urlcache", targets: ["urlcache"]),
@@ -25,35 +28,54 @@ let package = Package(
     // Without pkgConfig: hiredis.pc has a flag that the package manager refuses.
     .systemLibrary(name: "CHiredis", providers: [.apt(["libhiredis-dev"])]),
     .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
-    .target(name: "LMDB", dependencies: ["CLMDB"], swiftSettings: settings),
+    // What Swift cannot import of the kernel's interface to files.
+    .systemLibrary(name: "CFiles"),
+    .target(name: "SystemFiles", dependencies: ["CFiles"], swiftSettings: settings),
+    .target(name: "LMDB", dependencies: ["SystemFiles", "CLMDB", "CFiles"], swiftSettings: settings),
     .target(name: "HTTPCaching", swiftSettings: settings),
+    .target(name: "CacheModel", dependencies: ["HTTPCaching", "CXXHash"], swiftSettings: settings),
     .target(
-      name: "ResponseStore", dependencies: ["LMDB", "HTTPCaching", "CXXHash"],
+      name: "CacheActivity", dependencies: ["SystemFiles", "CacheModel", "CXXHash"], swiftSettings: settings),
+    .target(
+      name: "ResponseStore",
+      dependencies: ["SystemFiles", "LMDB", "HTTPCaching", "CacheModel", "CacheActivity"],
       swiftSettings: settings),
     .target(
-      name: "CachingClient", dependencies: ["HTTPCaching", "ResponseStore"],
+      name: "CachingClient", dependencies: ["HTTPCaching", "CacheModel", "CacheActivity"],
       swiftSettings: settings),
     .target(
-      name: "CurlTransport", dependencies: ["CachingClient", "HTTPCaching", "CCurl", "CZlib"],
+      name: "CachingStorage",
+      dependencies: ["CachingClient", "HTTPCaching", "CacheModel", "CacheActivity", "ResponseStore"],
+      swiftSettings: settings),
+    .target(
+      name: "CurlTransport", dependencies: ["CachingClient", "CacheModel", "HTTPCaching", "CCurl", "CZlib"],
       swiftSettings: settings),
     .target(
       name: "RedisTier",
-      dependencies: ["CachingClient", "HTTPCaching", "ResponseStore", "LMDB", "CHiredis", "CXXHash"],
+      dependencies: [
+        "CachingClient", "HTTPCaching", "CacheModel", "CacheActivity", "ResponseStore", "SystemFiles", "CHiredis",
+        "CXXHash",
+      ],
       swiftSettings: settings),
     .target(
       name: "LMDBURLCache",
-      dependencies: ["CachingClient", "CurlTransport", "HTTPCaching", "ResponseStore", "LMDB"],
+      dependencies: [
+        "CachingClient", "CachingStorage", "CurlTransport", "HTTPCaching", "CacheModel", "CacheActivity",
+        "ResponseStore",
+        "LMDB", "SystemFiles",
+      ],
       swiftSettings: settings),
     .executableTarget(
       name: "urlcache",
       dependencies: [
-        "LMDBURLCache", "RedisTier", "CachingClient", "CurlTransport", "ResponseStore", "HTTPCaching", "LoopbackOrigin",
+        "LMDBURLCache", "RedisTier", "CachingClient", "CurlTransport", "ResponseStore", "CacheActivity", "CacheModel",
+        "HTTPCaching", "LoopbackOrigin",
       ],
       swiftSettings: settings),
     // An HTTP/1.1 origin on loopback for the demo and the tests. It can send any malformed response, which no
     // ready-made server does.
     .target(name: "LoopbackOrigin", swiftSettings: settings),
-    .testTarget(name: "LMDBTests", dependencies: ["LMDB", "CLMDB"], swiftSettings: settings),
+    .testTarget(name: "LMDBTests", dependencies: ["LMDB", "SystemFiles", "CLMDB"], swiftSettings: settings),
     .testTarget(
       name: "LoopbackOriginTests", dependencies: ["LoopbackOrigin"], swiftSettings: settings),
     .testTarget(name: "HTTPCachingTests", dependencies: ["HTTPCaching"], swiftSettings: settings),
@@ -65,34 +87,39 @@ let package = Package(
       swiftSettings: settings),
     .testTarget(
       name: "ResponseStoreTests",
-      dependencies: ["ResponseStore", "HTTPCaching", "LMDB", "CXXHash", "CDiskFaults", "StoreContract"],
+      dependencies: [
+        "ResponseStore", "CacheModel", "CacheActivity", "HTTPCaching", "LMDB", "SystemFiles", "CXXHash", "CDiskFaults",
+        "StoreContract",
+      ],
       // Directories in released storage formats, which the tests copy.
       exclude: ["Golden"], swiftSettings: settings),
     .testTarget(
       name: "CachingClientTests",
-      dependencies: ["CachingClient", "CurlTransport", "HTTPCaching", "ResponseStore", "LoopbackOrigin"],
+      dependencies: [
+        "CachingClient", "CachingStorage", "CurlTransport", "CacheModel", "HTTPCaching", "LoopbackOrigin",
+      ],
       swiftSettings: settings),
     // Simulates slow name servers: replaces functions of the C library in the test process.
     .target(name: "CSlowNames", path: "Tests/CSlowNames"),
     .testTarget(
       name: "CurlTransportTests",
       dependencies: [
-        "CurlTransport", "CachingClient", "HTTPCaching", "ResponseStore", "LoopbackOrigin", "CCurl", "CZlib",
+        "CurlTransport", "CachingClient", "CachingStorage", "HTTPCaching", "LoopbackOrigin", "CCurl", "CZlib",
         "CSlowNames",
       ],
       swiftSettings: settings),
     .testTarget(
       name: "RedisTierTests",
       dependencies: [
-        "RedisTier", "LMDBURLCache", "CachingClient", "CurlTransport", "HTTPCaching", "ResponseStore", "LoopbackOrigin",
-        "urlcache",
+        "RedisTier", "LMDBURLCache", "CachingClient", "CurlTransport", "HTTPCaching", "CacheModel", "CacheActivity",
+        "ResponseStore", "SystemFiles", "LoopbackOrigin", "urlcache",
       ],
       swiftSettings: settings),
     .testTarget(
       name: "LMDBURLCacheTests",
       dependencies: [
-        "LMDBURLCache", "CachingClient", "CurlTransport", "ResponseStore", "HTTPCaching", "LMDB", "LoopbackOrigin",
-        "CDiskFaults",
+        "LMDBURLCache", "CachingClient", "CurlTransport", "CacheModel", "CacheActivity", "ResponseStore", "HTTPCaching",
+        "LMDB", "SystemFiles", "LoopbackOrigin", "CDiskFaults",
       ],
       swiftSettings: settings),
     // Files that import LMDBURLCache alone, as those of apps that switch this feature on.
@@ -102,7 +129,11 @@ let package = Package(
       swiftSettings: settings + [.enableUpcomingFeature("MemberImportVisibility")]),
     .testTarget(
       name: "URLCacheToolTests",
-      dependencies: ["urlcache", "LMDBURLCache", "ResponseStore", "HTTPCaching", "LMDB", "LoopbackOrigin"],
+      dependencies: [
+        "urlcache", "LMDBURLCache", "CacheModel", "CacheActivity", "ResponseStore", "HTTPCaching", "LMDB",
+        "SystemFiles",
+        "LoopbackOrigin",
+      ],
       swiftSettings: settings),
   ]
 )

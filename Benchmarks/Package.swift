@@ -39,11 +39,10 @@ let package = Package(
     .executableTarget(
       name: "HotPathBudget",
       dependencies: [
-        .product(name: "ResponseStore", package: "LMDBURLCache"),
         .product(name: "LMDBURLCache", package: "LMDBURLCache"),
         .product(name: "HTTPCaching", package: "LMDBURLCache"),
         .product(name: "RedisTier", package: "LMDBURLCache"),
-        .product(name: "CachingClient", package: "LMDBURLCache"),
+        .product(name: "CachingStorage", package: "LMDBURLCache"),
         "CAllocationCount",
       ],
       swiftSettings: settings),

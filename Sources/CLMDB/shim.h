@@ -73,18 +73,4 @@ static inline struct clmdb_lock_layout clmdb_make_lock_layout(size_t mutex) {
   return layout;
 }
 
-/* Swift sees neither the constants of linux/falloc.h nor the declarations that glibc makes only with _GNU_SOURCE. */
-extern int fallocate(int descriptor, int mode, off_t offset, off_t length);
-
-/* Punches a hole into a file, which keeps its length. */
-static inline int clmdb_punch_hole(int descriptor, off_t offset, off_t length) {
-  return fallocate(descriptor, 0x01 /* FALLOC_FL_KEEP_SIZE */ | 0x02 /* FALLOC_FL_PUNCH_HOLE */, offset, length);
-}
-
-/* Allocates disk space for the first bytes of a file, and extends it if necessary. */
-static inline int clmdb_allocate(int descriptor, off_t length) { return fallocate(descriptor, 0, 0, length); }
-
-/* Returns the offset of the next bytes that are not in a hole. */
-static inline off_t clmdb_next_data(int descriptor, off_t offset) { return lseek(descriptor, offset, 3 /* SEEK_DATA */); }
-
 #endif

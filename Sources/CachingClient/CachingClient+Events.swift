@@ -1,5 +1,5 @@
+import CacheActivity
 import HTTPCaching
-import ResponseStore
 
 #if canImport(FoundationEssentials)
   import FoundationEssentials

@@ -1,5 +1,5 @@
+public import CacheModel
 import HTTPCaching
-public import ResponseStore
 
 #if canImport(FoundationEssentials)
   import FoundationEssentials

@@ -1,5 +1,4 @@
 public import HTTPCaching
-import ResponseStore
 
 #if canImport(FoundationEssentials)
   import FoundationEssentials

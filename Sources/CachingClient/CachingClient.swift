@@ -1,5 +1,6 @@
+public import CacheActivity
+import CacheModel
 public import HTTPCaching
-public import ResponseStore
 
 #if canImport(FoundationEssentials)
   public import FoundationEssentials

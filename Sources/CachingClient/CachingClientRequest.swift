@@ -1,5 +1,5 @@
+public import CacheModel
 public import HTTPCaching
-public import ResponseStore
 
 #if canImport(FoundationEssentials)
   public import FoundationEssentials

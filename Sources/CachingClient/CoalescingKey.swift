@@ -1,5 +1,5 @@
+import CacheModel
 import HTTPCaching
-import ResponseStore
 
 /// The key by which concurrent requests share a fetch: the cache key, the credentials, and the variant if it is known.
 ///

@@ -1,5 +1,5 @@
+import CacheModel
 public import HTTPCaching
-import ResponseStore
 
 #if canImport(FoundationEssentials)
   import FoundationEssentials

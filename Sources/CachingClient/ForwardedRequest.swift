@@ -1,5 +1,5 @@
+import CacheModel
 public import HTTPCaching
-import ResponseStore
 import Synchronization
 
 #if canImport(FoundationEssentials)

@@ -1,5 +1,5 @@
+import CacheModel
 import HTTPCaching
-import ResponseStore
 import Synchronization
 
 /// A fetch with its leader, which receives the response as it arrives, and its followers, which wait for the outcome.

@@ -1,5 +1,5 @@
+import CacheModel
 import HTTPCaching
-import ResponseStore
 import Synchronization
 
 #if canImport(FoundationEssentials)

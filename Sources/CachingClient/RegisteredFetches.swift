@@ -1,5 +1,5 @@
+import CacheModel
 import HTTPCaching
-import ResponseStore
 
 #if canImport(FoundationEssentials)
   import FoundationEssentials

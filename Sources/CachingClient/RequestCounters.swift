@@ -1,5 +1,6 @@
+public import CacheActivity
+import CacheModel
 import HTTPCaching
-public import ResponseStore
 import Synchronization
 
 /// The counts of a ``CachingClient`` since its creation.

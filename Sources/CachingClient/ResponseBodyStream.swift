@@ -1,5 +1,3 @@
-public import ResponseStore
-
 #if canImport(FoundationEssentials)
   public import FoundationEssentials
 #else
@@ -20,7 +18,7 @@ public struct ResponseBodyStream: AsyncSequence, Sendable {
   public typealias Element = Data
 
   /// Returns the next chunk, or `nil` at the end.
-  @usableFromInline typealias Next = () async throws -> Data?
+  @usableFromInline package typealias Next = () async throws -> Data?
 
   @usableFromInline
   enum Source: Sendable {
@@ -50,7 +48,7 @@ public struct ResponseBodyStream: AsyncSequence, Sendable {
   /// Creates a body that can be read any number of times.
   ///
   /// - Parameter start: Called when reading starts. Returns the function that returns the chunks.
-  init(start: @escaping @Sendable () -> Next) {
+  package init(start: @escaping @Sendable () -> Next) {
     source = .stream(start)
   }
 
@@ -59,27 +57,6 @@ public struct ResponseBodyStream: AsyncSequence, Sendable {
     self.init(start: {
       var iterator = chunks.makeAsyncIterator()
       return { try await iterator.next() }
-    })
-  }
-
-  /// Creates a body that reads a range of a stored body on demand, in pieces of 256 KiB.
-  ///
-  /// It can be read any number of times. Reading throws ``CachingClientError/storedBodyLost`` if the response is
-  /// evicted, removed or replaced before the end of the range.
-  public init(_ stored: StoredBody, in range: Range<Int>) {
-    self.init(start: {
-      var rest = range
-      return {
-        guard !rest.isEmpty else { return nil }
-        try Task.checkCancellation()
-        let piece = rest.prefix(256 << 10)
-        guard let chunk = await onBlockingThread({ stored.read(piece) }) else {
-          rest = rest.suffix(0)
-          throw CachingClientError.storedBodyLost
-        }
-        rest = rest.dropFirst(piece.count)
-        return chunk
-      }
     })
   }
 

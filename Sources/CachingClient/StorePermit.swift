@@ -1,4 +1,4 @@
-import ResponseStore
+import CacheModel
 import Synchronization
 
 /// The right of an in-flight fetch to store its response.

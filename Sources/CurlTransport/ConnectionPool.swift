@@ -1,4 +1,5 @@
 import CCurl
+import CacheModel
 
 /// The transfers and connections of a ``CurlTransport``: libcurl's multi handle and its data.
 ///

@@ -1,4 +1,5 @@
 import CCurl
+import CacheModel
 import Glibc
 import Synchronization
 

@@ -1,4 +1,4 @@
-import ResponseStore
+import CacheActivity
 import Synchronization
 
 /// Counts what a tier does, in the counters of the cache's directory.

@@ -1,6 +1,6 @@
 import CXXHash
+import CacheModel
 import Glibc
-import ResponseStore
 
 /// The checked settings of a tier, and what follows from them.
 struct FleetSettings: Sendable {

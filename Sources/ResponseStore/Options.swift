@@ -1,5 +1,6 @@
 import FoundationEssentials
 import LMDB
+import SystemFiles
 
 extension ResponseStore {
   /// The options for opening a store.

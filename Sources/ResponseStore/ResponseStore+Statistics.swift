@@ -1,3 +1,4 @@
+import CacheActivity
 import FoundationEssentials
 import LMDB
 

@@ -1,26 +1,6 @@
+import CacheActivity
+import CacheModel
 import Synchronization
-
-/// The reason why an entry left the store.
-public enum RemovalReason: String, Sendable, CaseIterable {
-  /// A newer response replaced the entry.
-  case replaced
-  /// The entry was evicted for space.
-  case overCapacity
-  /// Its key had too many variants.
-  case tooManyVariants
-  /// The entry was removed on request.
-  case requested
-  /// Its bytes did not match their checksum.
-  case corrupt
-
-  /// Whether the store removed the entry by itself, for space or because its key had too many variants.
-  public var isEviction: Bool {
-    switch self {
-    case .overCapacity, .tooManyVariants: true
-    case .replaced, .requested, .corrupt: false
-    }
-  }
-}
 
 /// The activity of a store in this process, and its contents.
 public struct StoreStatistics: Sendable, Hashable {
@@ -132,7 +112,7 @@ struct StripedLookupCounter: @unchecked Sendable {
   }
 
   func count(isHit: Bool) {
-    let stripe = stripes + ActivityLayout.stripeNumber(bits: Self.stripeCountBits)
+    let stripe = stripes + ThreadStripe.number(bits: Self.stripeCountBits)
     if isHit {
       stripe.pointee.hits.add(1, ordering: .relaxed)
     } else {

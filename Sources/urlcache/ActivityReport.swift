@@ -1,6 +1,6 @@
+import CacheActivity
 import Foundation
 import LMDBURLCache
-import ResponseStore
 
 /// The counters of a directory as JSON and as rows of text.
 struct ActivityReport {

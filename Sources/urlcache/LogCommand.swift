@@ -1,6 +1,6 @@
+import CacheActivity
 import Foundation
 import LMDBURLCache
-import ResponseStore
 
 /// `urlcache log`: prints the requests of all processes.
 enum LogCommand: Command {

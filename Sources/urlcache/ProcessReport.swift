@@ -1,5 +1,5 @@
+import CacheActivity
 import LMDBURLCache
-import ResponseStore
 
 /// The processes that use a directory, as JSON and as a table.
 enum ProcessReport {

@@ -1,6 +1,5 @@
 import Foundation
 import LMDBURLCache
-import ResponseStore
 
 /// `urlcache stats`: summarizes the contents of a directory.
 enum StatsCommand: Command {

@@ -1,6 +1,6 @@
+import CacheActivity
 import Foundation
 import LMDBURLCache
-import ResponseStore
 
 /// `urlcache stats --watch`: the counters of a directory and their rates, again and again.
 struct StatsWatch {

@@ -1,6 +1,6 @@
+import CacheActivity
 import Foundation
 import LMDBURLCache
-import ResponseStore
 
 /// `urlcache top`: the URLs or hosts with the most requests of a kind.
 enum TopCommand: Command {

@@ -1,7 +1,7 @@
+import CacheActivity
 import Foundation
 import Glibc
 import LMDBURLCache
-import ResponseStore
 
 /// The shared parts of commands that watch a directory.
 struct WatchLoop {

@@ -40,8 +40,7 @@ let package = Package(
         .product(name: "LMDBURLCache", package: "LMDBURLCache"),
         // For Scripts/check-examples.
         .product(name: "RedisTier", package: "LMDBURLCache"),
-        .product(name: "CachingClient", package: "LMDBURLCache"),
-        .product(name: "ResponseStore", package: "LMDBURLCache"),
+        .product(name: "CachingStorage", package: "LMDBURLCache"),
         .product(name: "HTTPCaching", package: "LMDBURLCache"),
       ],
       path: "Adapters", swiftSettings: settings),

@@ -1,7 +1,7 @@
 import CachingClient
+import CachingStorage
 import FoundationEssentials
 import HTTPCaching
-import ResponseStore
 import Synchronization
 import Testing
 

@@ -1,6 +1,6 @@
+import CacheModel
 import FoundationEssentials
 import HTTPCaching
-import ResponseStore
 import Synchronization
 import Testing
 

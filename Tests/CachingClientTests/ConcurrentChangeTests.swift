@@ -1,7 +1,7 @@
 import CachingClient
+import CachingStorage
 import FoundationEssentials
 import HTTPCaching
-import ResponseStore
 import Testing
 
 /// Concurrent unsafe requests whose responses can be stored for a GET (RFC 9110, 9.3.3; RFC 9111, 4.4).

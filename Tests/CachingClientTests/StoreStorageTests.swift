@@ -1,7 +1,7 @@
 import CachingClient
+import CachingStorage
 import FoundationEssentials
 import HTTPCaching
-import ResponseStore
 import Testing
 
 /// The caching client on a `ResponseStore`. Every test ends with a check of the store's invariants.

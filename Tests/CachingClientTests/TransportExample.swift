@@ -1,7 +1,6 @@
-import CachingClient
+import CachingStorage
 import FoundationEssentials
 import HTTPCaching
-import ResponseStore
 
 /// Some HTTP client: a head, then chunks.
 protocol HTTPClient: Sendable {

@@ -1,7 +1,7 @@
 import CachingClient
+import CachingStorage
 import FoundationEssentials
 import HTTPCaching
-import ResponseStore
 import Testing
 
 /// A response for one user never reaches another, regardless of how the credentials are sent.

@@ -1,3 +1,5 @@
+import CacheModel
+import CacheModel
 import CachingClient
 import Foundation
 import Glibc

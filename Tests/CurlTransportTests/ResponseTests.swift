@@ -3,7 +3,7 @@ import CurlTransport
 import FoundationEssentials
 import HTTPCaching
 import LoopbackOrigin
-import ResponseStore
+import CachingStorage
 import Testing
 
 /// Tests of the outcome of well-formed and malformed responses, given byte by byte.

@@ -5,6 +5,7 @@ import LoopbackOrigin
 import Synchronization
 import Testing
 
+@testable import CacheModel
 @testable import LMDBURLCache
 @testable import ResponseStore
 

@@ -13,9 +13,8 @@ let package = Package(
       dependencies: [
         "Origin",
         .product(name: "LMDBURLCache", package: "LMDBURLCache"),
-        .product(name: "CachingClient", package: "LMDBURLCache"),
+        .product(name: "CachingStorage", package: "LMDBURLCache"),
         .product(name: "CurlTransport", package: "LMDBURLCache"),
-        .product(name: "ResponseStore", package: "LMDBURLCache"),
         .product(name: "HTTPCaching", package: "LMDBURLCache"),
       ],
       swiftSettings: settings),

@@ -1,3 +1,4 @@
+import CacheActivity
 import Foundation
 import FoundationNetworking
 import Glibc
@@ -123,7 +124,7 @@ final class FleetFixture: Sendable {
   }
 
   private func fleetFile(_ name: String) -> URL {
-    directory.appendingPathComponent(name).appendingPathComponent(ResponseStore.fleetFileName)
+    directory.appendingPathComponent(name).appendingPathComponent(FleetFileLayout.fileName)
   }
 
   func copyFleetFile(of name: String, to other: String) throws {

@@ -1,3 +1,5 @@
+import CacheActivity
+import CacheModel
 import Foundation
 import FoundationNetworking
 import LoopbackOrigin

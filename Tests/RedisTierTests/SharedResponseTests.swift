@@ -1,3 +1,4 @@
+import CacheModel
 import CurlTransport
 import Foundation
 import FoundationNetworking

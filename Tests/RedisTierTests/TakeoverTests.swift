@@ -1,3 +1,5 @@
+import CacheActivity
+import CacheModel
 import CachingClient
 import Foundation
 import Glibc

@@ -3,6 +3,7 @@ import Foundation
 import Glibc
 import Testing
 
+@testable import CacheModel
 @testable import ResponseStore
 
 /// A removal whose process ends before the call has returned is in force at once, or never.

@@ -2,11 +2,12 @@ import Foundation
 import Glibc
 import Testing
 
+@testable import CacheActivity
 @testable import ResponseStore
 
 @Suite("Counters of a directory")
 struct ActivityCountersTests {
-  private static func path(_ fixture: StoreFixture) -> String { fixture.path(ActivityLayout.fileName) }
+  private static func path(_ fixture: StoreFixture) -> String { fixture.path(ActivityFile.name) }
 
   @Test("Every duration is in a bucket that ends at most an eighth above it")
   func buckets() throws {

@@ -3,6 +3,7 @@ import Glibc
 import Testing
 
 @testable import ResponseStore
+@testable import SystemFiles
 
 @Suite("File descriptors")
 struct DescriptorTests {

@@ -4,6 +4,7 @@ import Glibc
 import Synchronization
 import Testing
 
+@testable import CacheActivity
 @testable import ResponseStore
 
 @Suite("Recorded requests")
@@ -168,7 +169,7 @@ struct EventRingTests {
     fixture.store.activity.record(event(1))
     fixture.store.activity.record(event(2))
     // The first slot as its writer was killed after it had taken the number.
-    let path = fixture.path(EventRing.fileName)
+    let path = fixture.path(EventWatch.fileName)
     let handle = try FileHandle(forUpdating: URL(fileURLWithPath: path))
     try handle.seek(toOffset: 4096)
     try handle.write(contentsOf: Data([1, 0, 0, 0, 0, 0, 0, 0]))
@@ -194,7 +195,7 @@ struct EventRingTests {
     for number in 1...3 { fixture.store.activity.record(event(number)) }
     #expect(watch.next().count == 3)
     for count in counts {
-      let handle = try FileHandle(forUpdating: URL(fileURLWithPath: fixture.path(EventRing.fileName)))
+      let handle = try FileHandle(forUpdating: URL(fileURLWithPath: fixture.path(EventWatch.fileName)))
       try handle.seek(toOffset: 128)
       try handle.write(contentsOf: withUnsafeBytes(of: count.littleEndian) { Data($0) })
       try handle.close()
@@ -210,7 +211,7 @@ struct EventRingTests {
   func otherFile(isReplaced: Bool) throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
-    let path = fixture.path(EventRing.fileName)
+    let path = fixture.path(EventWatch.fileName)
     let watch = try #require(fixture.store.watchEvents())
     for number in 1...3 { fixture.store.activity.record(event(number)) }
     var content = try #require(FileManager.default.contents(atPath: path))
@@ -235,7 +236,7 @@ struct EventRingTests {
   func damage(_ damage: Damage) throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
-    let path = fixture.path(EventRing.fileName)
+    let path = fixture.path(EventWatch.fileName)
     do {
       let watch = try #require(fixture.store.watchEvents())
       fixture.store.activity.record(event(1))
@@ -268,8 +269,8 @@ struct EventRingTests {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     _ = fixture.store.watchEvents()
-    #expect(access(fixture.path(EventRing.fileName), F_OK) == 0)
+    #expect(access(fixture.path(EventWatch.fileName), F_OK) == 0)
     try fixture.reopen()
-    #expect(access(fixture.path(EventRing.fileName), F_OK) != 0)
+    #expect(access(fixture.path(EventWatch.fileName), F_OK) != 0)
   }
 }

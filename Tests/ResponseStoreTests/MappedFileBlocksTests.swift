@@ -3,7 +3,9 @@ import Glibc
 import LMDB
 import Testing
 
+@testable import CacheModel
 @testable import ResponseStore
+@testable import SystemFiles
 
 /// On a full disk, a write to a mapped page that needs another block would end the process with `SIGBUS`.
 @Suite("Blocks of mapped files on a full disk")

@@ -4,6 +4,7 @@ import HTTPCaching
 import LMDB
 import Testing
 
+@testable import CacheModel
 @testable import ResponseStore
 
 @Suite("Opening after a crash")

@@ -2,6 +2,7 @@ import FoundationEssentials
 import HTTPCaching
 import Testing
 
+@testable import CacheModel
 @testable import ResponseStore
 
 @Suite("Filter of pending writes")

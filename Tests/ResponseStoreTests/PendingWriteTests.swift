@@ -3,6 +3,7 @@ import Glibc
 import HTTPCaching
 import Testing
 
+@testable import CacheModel
 @testable import ResponseStore
 
 @Suite("Pending writes")

@@ -4,6 +4,7 @@ import Glibc
 import HTTPCaching
 import Testing
 
+@testable import CacheModel
 @testable import ResponseStore
 
 /// A limit of this process.

@@ -3,6 +3,7 @@ import Glibc
 import Synchronization
 import Testing
 
+@testable import CacheActivity
 @testable import ResponseStore
 
 @Suite("The processes of a directory")

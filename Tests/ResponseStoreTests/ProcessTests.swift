@@ -3,6 +3,7 @@ import Glibc
 import HTTPCaching
 import Testing
 
+@testable import CacheModel
 @testable import ResponseStore
 
 /// Lets two processes take turns: each waits for a byte from the other.

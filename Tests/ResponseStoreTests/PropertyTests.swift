@@ -2,6 +2,7 @@ import Foundation
 import HTTPCaching
 import Testing
 
+@testable import CacheModel
 @testable import ResponseStore
 
 /// Compares random operations with a model of the expected state.

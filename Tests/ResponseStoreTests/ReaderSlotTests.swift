@@ -4,6 +4,7 @@ import LMDB
 import Synchronization
 import Testing
 
+@testable import CacheModel
 @testable import ResponseStore
 
 /// Nests `depth` read transactions, each with its own reader slot, and calls `body` in the innermost one.

@@ -3,6 +3,7 @@ import Glibc
 import HTTPCaching
 import Testing
 
+@testable import CacheActivity
 @testable import ResponseStore
 
 @Suite("The last refusals to store a response")
@@ -43,7 +44,7 @@ struct RecentRefusalTests {
     // A set is full after 8 refusals, so nearly all 640 words are in use.
     #expect((600...641).contains(found.count))
     #expect(last(fixture, urls[4999])?.rule == "no-store")
-    let bytes = try #require(FileManager.default.contents(atPath: fixture.path(ActivityLayout.fileName)))
+    let bytes = try #require(FileManager.default.contents(atPath: fixture.path(ActivityFile.name)))
     #expect(bytes.count == ActivityLayout.byteCount)
     #expect(!String(decoding: bytes, as: UTF8.self).contains("secret.example"))
   }
@@ -54,7 +55,7 @@ struct RecentRefusalTests {
     defer { for fixture in fixtures { fixture.finish() } }
     let tables = try fixtures.map { fixture -> Data in
       fixture.store.activity.countRefusal("no-store", of: fixture.key("http://a.example/"))
-      let bytes = try #require(FileManager.default.contents(atPath: fixture.path(ActivityLayout.fileName)))
+      let bytes = try #require(FileManager.default.contents(atPath: fixture.path(ActivityFile.name)))
       return bytes.dropFirst(ActivityLayout.recentRefusalsOffset)
     }
     #expect(tables.allSatisfy { $0.contains { $0 != 0 } })
@@ -78,7 +79,7 @@ struct RecentRefusalTests {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     fixture.store.activity.countRefusal("no-store", of: fixture.key("http://a.example/"))
-    let descriptor = open(fixture.path(ActivityLayout.fileName), O_RDWR)
+    let descriptor = open(fixture.path(ActivityFile.name), O_RDWR)
     var random = SystemRandomNumberGenerator()
     let noise = (0..<640).map { _ in random.next() | 1 }
     #expect(pwrite(descriptor, noise, noise.count * 8, off_t(ActivityLayout.recentRefusalsOffset)) == noise.count * 8)

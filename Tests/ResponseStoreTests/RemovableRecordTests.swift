@@ -3,6 +3,7 @@ import HTTPCaching
 import LMDB
 import Testing
 
+@testable import CacheActivity
 @testable import ResponseStore
 
 /// Records are read in one transaction and removed in a later one.

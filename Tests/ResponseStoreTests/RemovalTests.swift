@@ -3,6 +3,7 @@ import HTTPCaching
 import LMDB
 import Testing
 
+@testable import CacheModel
 @testable import ResponseStore
 
 @Suite("Removals")

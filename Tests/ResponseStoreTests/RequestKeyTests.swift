@@ -1,6 +1,7 @@
 import Foundation
 import Testing
 
+@testable import CacheModel
 @testable import ResponseStore
 
 @Suite("Request keys")

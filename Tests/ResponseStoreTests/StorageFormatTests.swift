@@ -1,4 +1,5 @@
 import CXXHash
+import CacheModel
 import Foundation
 import HTTPCaching
 import LMDB

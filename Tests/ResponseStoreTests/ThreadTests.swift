@@ -3,6 +3,7 @@ import HTTPCaching
 import Synchronization
 import Testing
 
+@testable import CacheModel
 @testable import ResponseStore
 
 @Suite("Threads")

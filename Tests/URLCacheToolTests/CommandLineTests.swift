@@ -12,7 +12,7 @@ struct CommandLineTests {
     "--type takes a media type without parameters, such as text/html or 'image/*', not '\(text)'"
   }
   private static func pathReason(_ text: String) -> String {
-    "--path takes a pattern that begins with '/' or '*', such as '/img/*', not '\(text)'"
+    "--path takes a pattern that begins with '/' or '*', in the spelling of URLs, such as '/img/*', not '\(text)'"
   }
 
   @Test(

@@ -1,3 +1,4 @@
+import CacheActivity
 import Foundation
 import Glibc
 import LoopbackOrigin

@@ -3,13 +3,12 @@
 // the committed thresholds.
 
 import CAllocationCount
-import CachingClient
+import CachingStorage
 import Foundation
 import FoundationNetworking
 import HTTPCaching
 import LMDBURLCache
 import RedisTier
-import ResponseStore
 import Synchronization
 
 struct HotCall {

@@ -1,4 +1,5 @@
-import ResponseStore
+import CacheActivity
+import CacheModel
 
 #if canImport(FoundationEssentials)
   import FoundationEssentials

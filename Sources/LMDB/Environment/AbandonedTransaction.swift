@@ -1,5 +1,6 @@
 internal import CLMDB
 internal import Glibc
+internal import SystemFiles
 
 /// Detects that a process ended within a transaction. Only then can corrupt data have crashed it.
 package enum AbandonedTransaction {

@@ -1,6 +1,7 @@
 internal import CLMDB
 internal import Glibc
 internal import Synchronization
+internal import SystemFiles
 
 /// The identity of a directory or file, independent of its path.
 struct DirectoryIdentity: Hashable {

@@ -1,4 +1,5 @@
 internal import Glibc
+internal import SystemFiles
 
 extension LMDBEnvironment {
   /// Extends the data file to its last page. Call this after a commit.

@@ -1,3 +1,4 @@
+internal import CFiles
 internal import CLMDB
 internal import Glibc
 
@@ -127,11 +128,11 @@ extension LMDBEnvironment {
       let length = off_t(run.count * pageByteCount)
       // Looking for data moves the descriptor's file offset. That is safe: no other thread or process writes now, and
       // LMDB sets the offset before each use.
-      let data = clmdb_next_data(descriptor, offset)
+      let data = cfiles_next_data(descriptor, offset)
       // Skip a run that is already a hole.
       if data < 0 || data >= offset + length { continue }
       // The file system does not support hole punching, or cannot punch holes now.
-      guard clmdb_punch_hole(descriptor, offset, length) == 0 else { break }
+      guard cfiles_punch_hole(descriptor, offset, length) == 0 else { break }
     }
     return max(0, before - (try blockByteCount(descriptor)))
   }

@@ -1,5 +1,6 @@
 internal import Glibc
 internal import Synchronization
+internal import SystemFiles
 
 extension LMDBEnvironment {
   /// Waits until every commit so far is durable.

@@ -1,5 +1,6 @@
 internal import CLMDB
 internal import Synchronization
+internal import SystemFiles
 
 extension LMDBEnvironment {
   /// Runs `body` in a write transaction, and commits when it returns.

@@ -1,6 +1,7 @@
 internal import CLMDB
 internal import Glibc
 internal import Synchronization
+internal import SystemFiles
 
 /// An LMDB environment: a directory with `data.mdb` and `lock.mdb` that threads and processes share.
 ///

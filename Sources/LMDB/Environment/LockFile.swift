@@ -1,5 +1,7 @@
+internal import CFiles
 internal import CLMDB
 internal import Glibc
+internal import SystemFiles
 
 /// LMDB's `lock.mdb`, which all processes map: the write lock, and 64 bytes per reader slot.
 ///
@@ -63,7 +65,7 @@ package enum LockFile {
     guard length > 0,
       Int(status.st_size) < length || MappedFileBlocks.state(of: descriptor, byteCount: length) == .missing
     else { return nil }
-    if clmdb_allocate(descriptor, off_t(length)) == 0 { return nil }
+    if cfiles_allocate(descriptor, off_t(length)) == 0 { return nil }
     guard errno == EOPNOTSUPP || errno == ENOSYS else { return .system("fallocate") }
     // Overwrite the file only if no other process uses it; LMDB then initializes it again.
     return isAlone ? writeZeros(descriptor, length) : nil

@@ -1,5 +1,6 @@
 internal import CLMDB
 internal import Glibc
+internal import SystemFiles
 
 extension DataFile {
   /// The progress of a stepwise walk over the trees.

@@ -1,4 +1,5 @@
 internal import Glibc
+internal import SystemFiles
 
 /// Checks of `data.mdb` without LMDB.
 ///

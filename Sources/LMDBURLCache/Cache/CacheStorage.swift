@@ -1,8 +1,10 @@
+import CacheActivity
+import CacheModel
 import CachingClient
+import CachingStorage
 import Foundation
 import FoundationNetworking
 import HTTPCaching
-import ResponseStore
 
 /// The storage of a cache's caching client: the two tiers, which it accesses with the request's key.
 ///

@@ -1,7 +1,6 @@
 import Foundation
 import FoundationNetworking
 import HTTPCaching
-import ResponseStore
 import Synchronization
 
 /// A `CachedURLResponse` with a stored response.

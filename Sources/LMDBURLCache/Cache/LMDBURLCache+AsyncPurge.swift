@@ -1,7 +1,7 @@
+import CacheModel
 public import CachingClient
 public import Foundation
 import FoundationNetworking
-import ResponseStore
 
 /// The responses that a purge covers.
 public enum PurgeScope: Sendable, Hashable {

@@ -5,6 +5,7 @@ import FoundationNetworking
 import HTTPCaching
 import LMDB
 import ResponseStore
+import SystemFiles
 
 extension LMDBURLCache {
   /// Options that are fixed for the life of a cache.

@@ -1,7 +1,7 @@
+import CacheModel
 import Foundation
 import FoundationNetworking
 import HTTPCaching
-import ResponseStore
 
 /// Operations that `URLCache` lacks, such as purges by host, URL prefix or cache group.
 ///

@@ -1,8 +1,8 @@
+import CacheModel
 import CachingClient
 import Foundation
 import FoundationNetworking
 import HTTPCaching
-import ResponseStore
 import Synchronization
 
 /// Calls the overridable methods of a cache's subclass, so that overrides receive every lookup and write.

@@ -1,7 +1,7 @@
+import CacheModel
 import CachingClient
 import Foundation
 import HTTPCaching
-import ResponseStore
 
 /// The cache as part of a fleet of machines.
 extension TieredStorage {

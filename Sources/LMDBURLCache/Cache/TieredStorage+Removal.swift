@@ -1,6 +1,6 @@
+import CacheModel
 import Foundation
 import HTTPCaching
-import ResponseStore
 
 /// Removals of many responses from both tiers.
 extension TieredStorage {

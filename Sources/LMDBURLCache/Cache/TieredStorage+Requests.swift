@@ -1,4 +1,5 @@
 import CachingClient
+import CachingStorage
 import Foundation
 import HTTPCaching
 import ResponseStore

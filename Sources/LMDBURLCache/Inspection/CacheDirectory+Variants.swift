@@ -1,3 +1,4 @@
+import CacheModel
 import CachingClient
 import Foundation
 import HTTPCaching

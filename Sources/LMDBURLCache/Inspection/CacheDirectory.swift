@@ -1,3 +1,4 @@
+import CacheActivity
 import CachingClient
 public import Foundation
 import HTTPCaching
@@ -142,7 +143,7 @@ public final class CacheDirectory: Sendable {
 
   /// Whether a directory belongs to a fleet of machines. A purge of the directory does not reach the others.
   package static func isInFleet(_ directory: URL) -> Bool {
-    FileManager.default.fileExists(atPath: directory.appendingPathComponent(ResponseStore.fleetFileName).path)
+    FileManager.default.fileExists(atPath: directory.appendingPathComponent(FleetFileLayout.fileName).path)
   }
 
   /// The lease of the machine in its fleet; nil for a directory without a fleet, and if the lease cannot be read.

@@ -1,4 +1,4 @@
-import ResponseStore
+import CacheActivity
 import Synchronization
 
 extension LMDBURLCache {

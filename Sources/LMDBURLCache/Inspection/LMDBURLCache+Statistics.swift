@@ -1,3 +1,4 @@
+import CacheActivity
 import CachingClient
 import ResponseStore
 

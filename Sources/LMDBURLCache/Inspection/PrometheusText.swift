@@ -1,5 +1,5 @@
+import CacheActivity
 import Foundation
-import ResponseStore
 
 /// A document in Prometheus' text format, version 0.0.4.
 struct PrometheusText {

@@ -1,6 +1,6 @@
 import CHiredis
+import CacheModel
 import Glibc
-import ResponseStore
 import Synchronization
 
 /// A connection to Redis.

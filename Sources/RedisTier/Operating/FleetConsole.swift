@@ -1,5 +1,5 @@
+import CacheModel
 import CachingClient
-import ResponseStore
 
 /// Shows and purges a fleet from a program that is not a machine of it, such as the tool.
 ///

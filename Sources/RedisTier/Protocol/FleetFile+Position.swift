@@ -1,5 +1,5 @@
+import CacheModel
 import Glibc
-import ResponseStore
 import Synchronization
 
 /// The position of a machine in the log of its fleet, and the purges before it.

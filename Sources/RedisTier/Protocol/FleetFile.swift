@@ -1,8 +1,9 @@
 import CXXHash
+import CacheActivity
+import CacheModel
 import Glibc
-import LMDB
-import ResponseStore
 import Synchronization
+import SystemFiles
 
 /// The state of a machine in its fleet: a file that all processes of the machine map.
 ///
@@ -39,7 +40,7 @@ final class FleetFile: @unchecked Sendable {
   /// - Throws: `RedisTierError` if the files cannot be used, or the directory belongs to another fleet.
   init(directory: String, settings: FleetSettings) throws(RedisTierError) {
     let flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW
-    guard let file = LockDescriptor(directory + "/" + ResponseStore.fleetFileName, flags, mode: 0o600),
+    guard let file = LockDescriptor(directory + "/" + FleetFileLayout.fileName, flags, mode: 0o600),
       let follower = LockDescriptor(directory + "/LMDBURLCache.follower", flags, mode: 0o600)
     else { throw Self.failed("open") }
     self.file = file

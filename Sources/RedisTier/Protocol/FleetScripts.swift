@@ -1,4 +1,4 @@
-import ResponseStore
+import CacheModel
 
 /// The Lua scripts of the fleet's protocol. Redis runs each of them atomically, and none reads a clock to decide.
 ///

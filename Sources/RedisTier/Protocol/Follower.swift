@@ -1,3 +1,4 @@
+import CacheModel
 import CachingClient
 import Glibc
 import ResponseStore

@@ -1,6 +1,6 @@
+import CacheModel
 import CachingClient
 import Glibc
-import ResponseStore
 
 /// One connection of the follower, from connecting to the first error. Only the follower's thread uses it.
 final class FollowerSession {

@@ -1,4 +1,4 @@
-import ResponseStore
+import CacheModel
 
 /// A purge in the fleet's log.
 struct LogEntry: Sendable {

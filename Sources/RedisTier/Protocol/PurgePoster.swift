@@ -1,7 +1,7 @@
+import CacheModel
 import CachingClient
 import FoundationEssentials
 import Glibc
-import ResponseStore
 import Synchronization
 
 /// Posts purges to the fleet's log, and waits until each machine obeys them. Called on threads that may block.

@@ -1,8 +1,8 @@
+import CacheModel
 import CachingClient
 import Glibc
-import LMDB
-import ResponseStore
 import Synchronization
+import SystemFiles
 
 /// The removals of a machine that other machines may not obey yet: a part of the fleet file.
 ///

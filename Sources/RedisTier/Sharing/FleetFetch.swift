@@ -1,7 +1,6 @@
 import CachingClient
 import FoundationEssentials
 import HTTPCaching
-import ResponseStore
 import Synchronization
 
 /// One request that may use a response of another machine, and shares its own.

@@ -1,4 +1,4 @@
-import ResponseStore
+import CacheModel
 import Synchronization
 
 /// The purges that this process has read from the fleet file, indexed so that the check of a shared response takes the

@@ -1,6 +1,7 @@
+import CacheActivity
+import CacheModel
 import FoundationEssentials
 import HTTPCaching
-import ResponseStore
 
 /// The shared responses of a fleet in Redis: lookups with their checks, fetch locks, and stores.
 final class SharedObjects: Sendable {

@@ -1,7 +1,7 @@
+import CacheModel
 import CachingClient
 import FoundationEssentials
 import HTTPCaching
-import ResponseStore
 
 /// A request that can be answered by other machines' responses.
 ///

@@ -1,3 +1,4 @@
+import CacheActivity
 import LMDB
 
 /// Frees segments: chooses one, appends the records that are worth keeping again, and deletes the others.

@@ -1,3 +1,4 @@
+import CacheModel
 import HTTPCaching
 
 /// Header fields and Vary keys as bytes: counted names and values, one after the other.

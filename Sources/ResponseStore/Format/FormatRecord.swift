@@ -1,3 +1,5 @@
+import CacheModel
+
 /// The properties that are fixed when a store is created.
 struct FormatRecord: Sendable, Equatable {
   var version: UInt32

@@ -1,3 +1,4 @@
+import CacheModel
 import FoundationEssentials
 
 /// The keys of `meta`.

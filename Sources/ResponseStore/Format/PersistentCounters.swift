@@ -1,3 +1,5 @@
+import CacheModel
+
 /// The counters of the store: a value of `meta` that each write transaction reads and writes.
 ///
 /// Some members are not stored. They count the work of the current transaction.

@@ -1,6 +1,7 @@
 import Glibc
 import LMDB
 import Synchronization
+import SystemFiles
 
 /// The index file of a directory.
 ///

@@ -1,6 +1,7 @@
 import Glibc
 import LMDB
 import Synchronization
+import SystemFiles
 
 /// The index file as this process has mapped it, for lookups on any thread.
 ///

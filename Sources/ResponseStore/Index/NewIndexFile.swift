@@ -1,5 +1,6 @@
 import Glibc
 import LMDB
+import SystemFiles
 
 /// An index file under another name, so that no process sees an unfinished one.
 ///

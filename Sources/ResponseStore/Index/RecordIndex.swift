@@ -1,5 +1,6 @@
 import Glibc
 import Synchronization
+import SystemFiles
 
 /// An index of the stored records in a file that all processes map.
 ///

@@ -1,4 +1,6 @@
+import CacheModel
 import LMDB
+import SystemFiles
 
 /// The steps of the eviction thread: checks, deletion of removed records, eviction, a new capacity, and hole punching.
 ///

@@ -1,5 +1,6 @@
 import Glibc
 import LMDB
+import SystemFiles
 
 /// The limits of this process without which a store cannot work, and the errors when they are reached.
 enum ProcessLimits {

@@ -1,6 +1,7 @@
 import Glibc
 import LMDB
 import Synchronization
+import SystemFiles
 
 /// Flags and numbers that all processes share: a page of a file that each process has mapped.
 ///

@@ -1,3 +1,5 @@
+import CacheActivity
+import CacheModel
 import Glibc
 import LMDB
 import Synchronization

@@ -1,5 +1,7 @@
+import CacheActivity
 import Glibc
 import LMDB
+import SystemFiles
 
 /// The blocks of the files that processes map for writing; see ``MappedFileBlocks``. LMDB's lock file is not among
 /// them: opening the environment does the same for it.
@@ -7,7 +9,7 @@ extension StoreDirectory {
   /// The name of each file, and whether the store works without its contents.
   private static let mappedFiles = [
     (name: lockFileName, isDispensable: false), (RemovalLog.name, false), (IndexLayout.fileName, true),
-    (ActivityLayout.fileName, true), (EventRing.fileName, true),
+    (ActivityFile.name, true), (EventWatch.fileName, true),
   ]
 
   /// The maximum size of an index that is written again while the store is opened. A larger one is rebuilt behind the

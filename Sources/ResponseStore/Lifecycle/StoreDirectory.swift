@@ -1,5 +1,7 @@
+import CacheModel
 import Glibc
 import LMDB
+import SystemFiles
 
 /// The store's directory: its owner, its files, and whether this process is alone with them.
 ///

@@ -1,3 +1,4 @@
+import CacheActivity
 import Glibc
 import LMDB
 
@@ -205,10 +206,10 @@ struct StoreOpener {
   /// Maps the counters that all processes share. Without them, for example on a full disk, the store works as usual.
   func openActivity(isAlone: Bool) {
     let creates = !options.opensExistingOnly
-    counts.activity.use(ActivityFile.open(path: directory.path(of: ActivityLayout.fileName), creates: creates))
+    counts.activity.use(ActivityFile.open(path: directory.path(of: ActivityFile.name), creates: creates))
     if creates { counts.activity.add(1, .opens) }
     // No process watches.
-    if creates, isAlone { unlink(directory.path(of: EventRing.fileName)) }
+    if creates, isAlone { unlink(directory.path(of: EventWatch.fileName)) }
   }
 
   private func recreate(as suffix: String, because reason: String) throws(StoreError) -> ResponseStore {

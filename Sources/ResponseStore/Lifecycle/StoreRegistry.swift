@@ -1,5 +1,6 @@
 import Glibc
 import LMDB
+import SystemFiles
 
 /// The stores that this process has open, by directory. A process must not open an LMDB file twice.
 final class StoreRegistry: Sendable {

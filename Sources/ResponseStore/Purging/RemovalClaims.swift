@@ -1,5 +1,6 @@
 import Glibc
 import LMDB
+import SystemFiles
 
 /// The removals that living processes have written to the removal log and not yet put in force.
 ///

@@ -1,3 +1,4 @@
+import CacheModel
 import FoundationEssentials
 
 /// A frame of the removal log: a removal with its number, and a checksum.

@@ -1,3 +1,4 @@
+import CacheModel
 import LMDB
 import Synchronization
 

@@ -1,7 +1,9 @@
+import CacheModel
 import FoundationEssentials
 import Glibc
 import LMDB
 import Synchronization
+import SystemFiles
 
 /// The removal log: a file in which each removal is durable, and from then on in force.
 ///

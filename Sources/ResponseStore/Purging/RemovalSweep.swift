@@ -1,3 +1,4 @@
+import CacheModel
 import LMDB
 
 /// Deletes the records that hard tombstones cover, marks those that soft ones cover, and then deletes the tombstones.

@@ -1,14 +1,7 @@
+import CacheModel
 import FoundationEssentials
 import Glibc
 import HTTPCaching
-
-/// A point in the order of removals: the sequence number of the last removal, and the number of stores that failed
-/// before in this process.
-///
-/// Each response has a token from before its request was sent to the origin. A stored response has one from when it was
-/// stored or looked up. A response is served only if no later removal covers it, whether it is in flight, in memory, in
-/// the queue or on disk. ``ResponseStore/removalToken`` is the present token. Zero is before every removal.
-public typealias RemovalToken = UInt64
 
 /// Removals. When one returns, no thread or process can read a removed response, even after a crash or a power cut;
 /// this includes queued responses.

@@ -1,3 +1,4 @@
+import CacheModel
 import LMDB
 
 /// A removal that hides responses now, or makes responses stale that are not marked yet.

@@ -1,3 +1,4 @@
+import CacheModel
 import FoundationEssentials
 
 /// A copy of a record: the record header, then the body unless it stays in the store, in one piece of memory.

@@ -1,3 +1,4 @@
+import CacheModel
 import Synchronization
 
 /// A holder of copies of a store's responses in this process: the memory tier of a cache.

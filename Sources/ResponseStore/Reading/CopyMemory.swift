@@ -1,3 +1,4 @@
+import CacheModel
 import Synchronization
 
 /// Blocks of memory for copies of records: up to one free block for each of 16 stripes of threads.
@@ -26,13 +27,13 @@ enum CopyMemory {
 
   /// Returns a block, which the caller gives back.
   static func take() -> UnsafeMutableRawPointer {
-    let slot = slots + ActivityLayout.stripeNumber(bits: slotCountBits)
+    let slot = slots + ThreadStripe.number(bits: slotCountBits)
     return slot.pointee.block.exchange(nil, ordering: .acquiring) ?? .allocate(byteCount: blockByteCount, alignment: 16)
   }
 
   /// Keeps a block for the next copy of the calling thread, and frees the one kept before.
   static func giveBack(_ block: UnsafeMutableRawPointer) {
-    let slot = slots + ActivityLayout.stripeNumber(bits: slotCountBits)
+    let slot = slots + ThreadStripe.number(bits: slotCountBits)
     slot.pointee.block.exchange(block, ordering: .acquiringAndReleasing)?.deallocate()
   }
 }

@@ -1,3 +1,4 @@
+import CacheModel
 import HTTPCaching
 
 /// Lookups for tools: of committed responses only, and without effect on statistics and eviction.

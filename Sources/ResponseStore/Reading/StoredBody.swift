@@ -1,3 +1,4 @@
+import CacheModel
 public import FoundationEssentials
 import HTTPCaching
 import LMDB

@@ -1,3 +1,4 @@
+import CacheModel
 public import FoundationEssentials
 public import HTTPCaching
 import LMDB

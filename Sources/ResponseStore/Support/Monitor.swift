@@ -1,3 +1,4 @@
+import CacheModel
 import Glibc
 
 /// A value under a lock that threads can wait on: a POSIX mutex with a condition variable on the monotonic clock.

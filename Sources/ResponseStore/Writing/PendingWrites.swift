@@ -1,3 +1,4 @@
+import CacheModel
 import HTTPCaching
 
 /// The pending writes of this process, by key. They make a response readable as soon as it is stored.

@@ -1,3 +1,4 @@
+import CacheModel
 import LMDB
 
 /// The writer's queue, whose size in bytes is limited.

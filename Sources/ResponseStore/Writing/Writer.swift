@@ -1,5 +1,8 @@
+import CacheActivity
+import CacheModel
 import FoundationEssentials
 import LMDB
+import SystemFiles
 
 /// Commits queued writes in groups.
 ///

@@ -1,8 +1,8 @@
+import CacheModel
 import CachingClient
 import Foundation
 import LMDBURLCache
 import RedisTier
-import ResponseStore
 
 /// `urlcache purge --fleet URL`: purges on all machines of a fleet.
 enum FleetPurge {

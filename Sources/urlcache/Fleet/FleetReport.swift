@@ -1,4 +1,4 @@
-import ResponseStore
+import CacheActivity
 
 /// The counts of a fleet tier as JSON and as rows of text.
 struct FleetReport {

@@ -1,6 +1,6 @@
+import CacheActivity
 import Foundation
 import LMDBURLCache
-import ResponseStore
 
 /// The lease of a machine in words.
 struct LeaseReport {

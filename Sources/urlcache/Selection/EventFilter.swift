@@ -1,7 +1,7 @@
+import CacheActivity
 import CachingClient
 import Foundation
 import LMDBURLCache
-import ResponseStore
 
 /// The options of `log` and `top` that select requests.
 struct EventFilter {

@@ -1,7 +1,7 @@
+import CacheModel
 import Foundation
 import HTTPCaching
 import LMDBURLCache
-import ResponseStore
 
 /// The responses that a command is about: those in a scope that a filter selects.
 struct ResponseSelection {

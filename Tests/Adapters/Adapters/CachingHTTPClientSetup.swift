@@ -1,6 +1,5 @@
 import AsyncHTTPClient
-import CachingClient
-import ResponseStore
+import CachingStorage
 
 /// Opens a cache of at most 512 MiB, and returns a client that uses it.
 func openCachingHTTPClient(directory: String) throws -> CachingHTTPClient {

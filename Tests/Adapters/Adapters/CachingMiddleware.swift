@@ -1,4 +1,4 @@
-import CachingClient
+import CachingStorage
 import Foundation
 import HTTPCaching
 import HTTPTypes

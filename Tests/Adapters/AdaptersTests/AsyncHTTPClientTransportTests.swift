@@ -1,5 +1,5 @@
 import AsyncHTTPClient
-import CachingClient
+import CachingStorage
 import Foundation
 import HTTPCaching
 import NIOCore

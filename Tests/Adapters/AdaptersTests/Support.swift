@@ -1,5 +1,5 @@
 import AsyncHTTPClient
-import CachingClient
+import CachingStorage
 import CurlTransport
 import Foundation
 import HTTPCaching
@@ -7,7 +7,6 @@ import HTTPTypes
 import NIOCore
 import NIOHTTP1
 import OpenAPIRuntime
-import ResponseStore
 import Synchronization
 
 /// A directory that is deleted with its last reference.

@@ -1,7 +1,7 @@
+import CacheModel
 import CachingClient
 import FoundationEssentials
 import HTTPCaching
-import ResponseStore
 import Synchronization
 
 /// A minimal storage in memory: the variants of each key; lookups prefer the newest `Date`.

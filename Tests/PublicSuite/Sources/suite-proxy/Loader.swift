@@ -1,11 +1,10 @@
-import CachingClient
+import CachingStorage
 import CurlTransport
 import Foundation
 import FoundationNetworking
 import HTTPCaching
 import LMDBURLCache
 import Origin
-import ResponseStore
 
 /// Loads requests through the cache.
 protocol Loader: Sendable {

@@ -1,3 +1,5 @@
+import CacheActivity
+import CacheModel
 import FoundationEssentials
 import Glibc
 import HTTPCaching

@@ -1,0 +1,36 @@
+import CacheActivity
+import CacheModel
+import FoundationEssentials
+import LMDB
+
+/// The store as part of a fleet of machines.
+extension ResponseStore {
+  /// Refuses a directory of a fleet to a store without a fleet, which would serve responses without a lease.
+  ///
+  /// An inspection is allowed.
+  static func checkFleet(directory: String, options: Options) throws(StoreError) {
+    guard !options.isInFleet, !options.opensExistingOnly else { return }
+    guard StoreDirectory.hasFile(FleetFileLayout.fileName, in: try DirectoryPath.absolute(directory)) else { return }
+    throw StoreError(
+      .fleetMismatch, directory: directory, reason: "it belongs to a fleet of caches",
+      remedy: "Set the fleet in the options, or remove \(FleetFileLayout.fileName) while no process uses the directory")
+  }
+
+  /// The error of a cache with a fleet and without a disk tier.
+  package static func fleetNeedsDisk(directory: String) -> StoreError {
+    StoreError(
+      .fleetMismatch, directory: directory, reason: "a cache in a fleet needs a disk tier",
+      remedy: "Set a disk capacity of at least \(minimumCapacityByteCount) bytes")
+  }
+
+  /// The ID of the store's removal log. A store that is created again has another one.
+  package var ownerID: UInt64 { context.removalLog.owner }
+
+  /// Carries out removals of other machines, with one sync.
+  ///
+  /// - Returns: The sequence number of the last removal; nil if they are not durable. Then some may be in force.
+  package func removeDurably(_ removals: [FleetRemoval]) -> UInt64? {
+    let now = context.options.clock()
+    return remover.remove(removals.map { ($0.scope, $0.effect.mode(at: now)) })
+  }
+}
