@@ -150,11 +150,26 @@ extension ContractRun {
     if held.count > 24 { held.removeFirst() }
   }
 
+  typealias Checked = (response: StoredResponse?, identity: Content.Identity)
+
   /// Looks a slot up, and compares the result with the ledger.
+  ///
+  /// If other processes are killed, a response may be missing for a moment, while the index is built again.
   @discardableResult
-  func check(
-    _ slot: Int, _ reading: Reading = .copy
-  ) throws(Ledger.Violation) -> (response: StoredResponse?, identity: Content.Identity)? {
+  func check(_ slot: Int, _ reading: Reading = .copy) throws(Ledger.Violation) -> Checked? {
+    var patience = isAlone ? 0 : 1000
+    while true {
+      do throws(Ledger.Violation) {
+        return try checkOnce(slot, reading)
+      } catch {
+        guard error.kind == .missing, patience > 0 else { throw error }
+        patience -= 1
+        Self.sleepBriefly()
+      }
+    }
+  }
+
+  private func checkOnce(_ slot: Int, _ reading: Reading) throws(Ledger.Violation) -> Checked? {
     let facts = ledger.facts(slot, by: process)
     let key = Content.key(of: slot)
     let vary = Content.vary(of: slot)

@@ -25,6 +25,7 @@ extension Ledger {
     let version = takePosition()
     record(version, slot, process, date: date ?? Self.date(version), basis: basis, began: began ?? version)
     raise(index(.started, slot), to: version)
+    raise(index(.unsettled, slot, by: process), to: version)
     return version
   }
 
@@ -60,6 +61,9 @@ extension Ledger {
   package func endWrite(_ version: UInt64, to slot: Int, by process: Int, isAccepted: Bool = true) {
     end(version)
     raise(isAccepted ? index(.accepted, slot, by: process) : index(.unsure, slot), to: isAccepted ? version : position)
+    for other in 0..<shape.processCount where other != process && load(.unsettled, slot, by: other) != 0 {
+      raise(index(.contested, slot), to: version)
+    }
   }
 
   /// Records the end of an update.
@@ -164,17 +168,25 @@ extension Ledger {
 
   // MARK: Flushes, deaths and losses
 
-  /// Returns what a process was told to be accepted, for ``endFlush(_:by:isDurable:)``.
-  package func beginFlush(by process: Int) -> [UInt64] {
-    (0..<shape.slotCount).map { load(.accepted, $0, by: process) }
+  /// A flush in progress: the newest accepted version or revision of each slot, and when the flush began.
+  package struct Flush: Sendable {
+    fileprivate let accepted: [UInt64]
+    fileprivate let began: UInt64
+  }
+
+  /// Records the beginning of a flush.
+  package func beginFlush(by process: Int) -> Flush {
+    Flush(accepted: (0..<shape.slotCount).map { load(.accepted, $0, by: process) }, began: position)
   }
 
   /// Records the end of a flush, or of closing a store, after which other processes find what was stored.
   ///
   /// - Parameter isDurable: Whether it has succeeded. If not, writes since the last flush may be lost.
-  package func endFlush(_ accepted: [UInt64], by process: Int, isDurable: Bool) {
+  package func endFlush(_ flush: Flush, by process: Int, isDurable: Bool) {
     let now = takePosition()
-    for (slot, newest) in accepted.enumerated() {
+    for (slot, newest) in flush.accepted.enumerated() {
+      let unsettled = load(.unsettled, slot, by: process)
+      if isDurable, unsettled != 0, unsettled <= flush.began { set(index(.unsettled, slot, by: process), 0) }
       let flushed = load(.flushed, slot, by: process)
       if !isDurable {
         if load(.accepted, slot, by: process) > flushed { raise(index(.unsure, slot), to: now) }
@@ -191,6 +203,7 @@ extension Ledger {
     let now = takePosition()
     for slot in 0..<shape.slotCount {
       set(index(.accepted, slot, by: process), load(.flushed, slot, by: process))
+      set(index(.unsettled, slot, by: process), 0)
       for (open, ended) in [(ProcessWord.hardOpen, SlotWord.hardEnded), (.softOpen, .softEnded)]
       where load(open, slot, by: process) != 0 {
         raise(index(ended, slot), to: now)
@@ -210,6 +223,7 @@ extension Ledger {
   /// - Parameter found: The version or revision; 0 if there is none.
   package func settle(_ slot: Int, found: UInt64) {
     for process in 0..<shape.processCount {
+      set(index(.unsettled, slot, by: process), 0)
       for word in [ProcessWord.accepted, .flushed] { set(index(word, slot, by: process), process == 0 ? found : 0) }
     }
     set(index(.started, slot), found)
