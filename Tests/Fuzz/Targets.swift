@@ -1,7 +1,7 @@
 import FoundationEssentials
 import HTTPCaching
 
-/// A parser under test. A violated invariant traps, which libFuzzer reports.
+/// A parser or a store under test. A violated invariant traps, which libFuzzer reports.
 struct FuzzTarget: Sendable {
   let name: String
   let run: @Sendable (UnsafeRawBufferPointer) -> Void
@@ -10,6 +10,7 @@ struct FuzzTarget: Sendable {
     FuzzTarget(name: "cache-control", run: cacheControl), FuzzTarget(name: "dates", run: dates),
     FuzzTarget(name: "vary", run: vary), FuzzTarget(name: "range", run: range),
     FuzzTarget(name: "structured-fields", run: structuredFields), FuzzTarget(name: "records", run: records),
+    FuzzTarget(name: "store-contract", run: storeContract),
   ]
 }
 
