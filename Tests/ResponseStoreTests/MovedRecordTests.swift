@@ -138,26 +138,6 @@ struct MovedRecordTests {
     #expect(file.indexedRows(of: digest) == [now] && fixture.body(Self.url(1)) == body)
   }
 
-  @Test("A move does not restore a removed record")
-  func purged() throws {
-    let count = 2 * RecordDatabase.directRemovalLimit
-    let fixture = try filled(count)
-    defer { fixture.finish() }
-    for _ in 0..<5 { for number in 0..<count where number % 5 == 0 { _ = fixture.body(Self.url(number)) } }
-    for number in 0..<50 { fixture.store.store(fixture.response("http://b.example/\(number)")) }
-    fixture.store.remove(.host("a.example"))
-    while fixture.store.writePending() {}
-    let marks = try fixture.store.context.database.environment.read { (transaction) throws(LMDBError) in
-      try fixture.store.context.removals.tombstones(in: transaction)
-    }
-    #expect(marks.count == 1)
-    // Eviction runs before the records under the tombstone are deleted.
-    for _ in 0..<20 { _ = try fixture.store.evictor.evict(pageCount: 16) }
-    for number in 0..<count { #expect(fixture.body(Self.url(number)) == nil) }
-    fixture.drain()
-    for number in 0..<count { #expect(fixture.body(Self.url(number)) == nil) }
-  }
-
   @Test("A full store keeps used records over several turnovers, and every body is intact")
   func turnovers() throws {
     let fixture = try StoreFixture(capacity: 4 << 20)

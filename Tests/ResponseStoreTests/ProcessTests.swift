@@ -111,26 +111,6 @@ struct ProcessTests {
     #expect(fixture.store.entryCount == 1)
   }
 
-  @Test("A pending update does not hide the newer response of another process, and is dropped")
-  func updateOfAReplacedRecord() async throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    fixture.store.store(fixture.response(Self.url))
-    fixture.drain()
-    let old = try #require(fixture.store.lookup(fixture.key(Self.url)))
-    fixture.store.update(old, fields: HeaderFields([("X", "updated")]), freshness: old.freshness)
-    #expect(fixture.store.lookup(old.key)?.fields["X"] == "updated")
-    await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
-      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
-      store.store(childResponse("http://a.example/", body: Data("newer".utf8)))
-      store.close()
-    }
-    #expect(fixture.body(Self.url) == Data("newer".utf8))
-    fixture.drain()
-    #expect(fixture.body(Self.url) == Data("newer".utf8))
-    #expect(fixture.store.statistics.droppedWrites == 1)
-  }
-
   @Test(
     "If the index file is deleted while in use, what another process replaces or discards does not return",
     arguments: [false, true])
@@ -187,24 +167,6 @@ struct ProcessTests {
     #expect(fixture.body(Self.url) == nil)
     fixture.store.store(fixture.response(Self.url))
     #expect(fixture.body(Self.url) != nil)
-  }
-
-  @Test("Removed responses stay removed if the process is killed right after the removal", arguments: [10, 1000])
-  func purgeAndKill(count: Int) async throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    for number in 0..<count { fixture.store.store(fixture.response("http://a.example/\(number)")) }
-    fixture.drain()
-    fixture.close()
-    await #expect(processExitsWith: .signal(SIGKILL)) { [directory = fixture.directory as String] in
-      let store = try ResponseStore.open(directory: directory, options: .init(capacityByteCount: 16 << 20))
-      store.remove(.everything)
-      kill(getpid(), SIGKILL)
-    }
-    try fixture.open()
-    for number in 0..<count { #expect(fixture.body("http://a.example/\(number)") == nil) }
-    fixture.drain()
-    #expect(fixture.store.entryCount == 0)
   }
 
   @Test(

@@ -37,21 +37,6 @@ struct RemovalTests {
     }
   }
 
-  @Test("Removing a pending write does not restore the response that it was to replace")
-  func replacedStaysRemoved() throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    fixture.store.store(fixture.response("http://a.example/", body: Data("old".utf8)))
-    fixture.drain()
-    let date = fixture.clock.now
-    fixture.clock.advance(by: 1)
-    fixture.store.store(fixture.response("http://a.example/", body: Data("new".utf8)))
-    fixture.store.remove(.since(date))
-    #expect(fixture.body("http://a.example/") == nil)
-    fixture.drain()
-    #expect(fixture.body("http://a.example/") == nil)
-  }
-
   @Test("A reader of an older snapshot does not see removed rows whose deletion has ended since")
   func olderSnapshot() throws {
     let fixture = try StoreFixture()
@@ -378,30 +363,6 @@ struct RemovalTests {
     fixture.drain()
     try fixture.reopen()
     #expect(fixture.body("http://a.example/1") != nil)
-  }
-
-  @Test("Many threads that remove concurrently share the log, and each removal takes effect")
-  func manyThreads() async throws {
-    let fixture = try StoreFixture(background: true)
-    defer { fixture.finish() }
-    let store = fixture.store
-    for number in 0..<200 { store.store(fixture.response("http://a.example/\(number)")) }
-    try store.flush()
-    let keys = (0..<200).map { fixture.key("http://a.example/\($0)") }
-    let before = store.removalToken
-    await withTaskGroup(of: Bool.self) { group in
-      for thread in 0..<4 {
-        group.addTask {
-          (0..<25).allSatisfy { number in
-            let key = keys[thread * 50 + number]
-            store.remove(key)
-            return store.lookup(key) == nil && store.lookup(keys[thread * 50 + 25 + number]) != nil
-          }
-        }
-      }
-      for await isRight in group { #expect(isRight) }
-    }
-    #expect(store.removalToken - before == 100)
   }
 
   @Test("A copy in memory is invalid after removals by key, date, host and group")

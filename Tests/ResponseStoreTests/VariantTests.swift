@@ -104,63 +104,6 @@ struct VariantTests {
   /// Fields of a record header that exceeds a leaf page, so that a small body moves out of the record.
   private let largeFields = HeaderFields([("X-Version", "2"), ("X-Long", String(repeating: "l", count: 3000))])
 
-  @Test(
-    "An update replaces the fields and keeps the body and the stored time",
-    arguments: [0, 10, 1500, 5000, 300_000], [false, true])
-  func update(size: Int, isCommitted: Bool) throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    let body = pseudorandomData(size, seed: 1)
-    fixture.store.store(fixture.response(Self.url, body: body))
-    if isCommitted { fixture.drain() }
-    let storedAt = fixture.clock.now
-    for fields in [largeFields, HeaderFields([("X-Version", "3")]), largeFields] {
-      let stored = try #require(fixture.store.lookup(fixture.key(Self.url)))
-      fixture.clock.advance(by: 10)
-      fixture.store.update(stored, fields: fields, freshness: fixture.freshness(lifetime: 5))
-      for _ in 0..<2 {
-        let updated = try #require(fixture.store.lookup(fixture.key(Self.url)))
-        #expect(updated.fields == fields)
-        #expect(updated.freshness.lifetime == 5)
-        #expect(updated.body == body)
-        #expect(updated.storedAt == storedAt)
-        if isCommitted { fixture.drain() }
-      }
-    }
-    fixture.drain()
-    #expect(fixture.store.entryCount == 1)
-    // Each update of a pending write has superseded the previous one.
-    #expect(fixture.store.statistics.updates == (isCommitted ? 3 : 0))
-    #expect(fixture.store.statistics.supersededWrites == (isCommitted ? 0 : 3))
-    #expect(fixture.store.statistics.writes == 1)
-    try fixture.reopen()
-    #expect(fixture.body(Self.url) == body)
-  }
-
-  @Test(
-    "An update does not restore a response that was removed or replaced since", arguments: [false, true], [false, true])
-  func updateAfterRemoval(isCommitted: Bool, isReplaced: Bool) throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    fixture.store.store(fixture.response(Self.url, body: Data("old".utf8)))
-    if isCommitted { fixture.drain() }
-    let stored = try #require(fixture.store.lookup(fixture.key(Self.url)))
-    if isReplaced {
-      fixture.store.store(fixture.response(Self.url, body: Data("new".utf8)))
-    } else {
-      fixture.store.remove(fixture.key(Self.url))
-    }
-    let expected = isReplaced ? Data("new".utf8) : nil
-    fixture.store.update(stored, fields: largeFields, freshness: fixture.freshness())
-    #expect(fixture.body(Self.url) == expected)
-    fixture.drain()
-    #expect(fixture.body(Self.url) == expected)
-    fixture.store.update(stored, fields: largeFields, freshness: fixture.freshness())
-    fixture.drain()
-    #expect(fixture.body(Self.url) == expected)
-    #expect(fixture.store.entryCount == (isReplaced ? 1 : 0))
-  }
-
   @Test("An update of a large body writes only the record header")
   func largeBody() throws {
     let fixture = try StoreFixture(capacity: 8 << 20)
