@@ -175,10 +175,10 @@ def metric(measure):
     found = re.fullmatch(r"(urlcache .+?), (warm|cold)(, memory)?", measure)
     if found:
         return f"`{found[1]}`, {found[2]} page cache" + (", peak memory" if found[3] else "")
-    found = re.fullmatch(r"purge of (everything|a tenth, by (?:date|host)): (\w+)", measure)
+    found = re.fullmatch(r"purge of (everything|(?:a tenth|a third), by (?:date|host)): (\w+)", measure)
     if found:
         part = {"returns": "until the call returns", "deleted": "until rows are deleted", "written": "bytes written"}
-        return f"Purge of {found[1].replace('a tenth,', '10%')}: {part[found[2]]}"
+        return f"Purge of {found[1].replace('a tenth,', '10%').replace('a third,', 'a third')}: {part[found[2]]}"
     return measure
 
 

@@ -1,4 +1,5 @@
 import Foundation
+import HTTPCaching
 import ResponseStore
 import Synchronization
 
@@ -17,6 +18,9 @@ final class ScaleStore {
   private var opened: ResponseStore?
   /// The next entry to store.
   private var next = 0
+
+  /// Lifetimes in seconds, as real responses have them: from a minute to a week.
+  private static let lifetimes = [60.0, 300, 600, 1800, 3600, 14_400, 86_400, 604_800]
 
   /// A clock that shows the time of the entry that is being stored: one second for each entry.
   private final class IndexClock: Sendable {
@@ -81,6 +85,10 @@ final class ScaleStore {
       store.remove(.since(IndexClock.date(of: next - store.entryCount / 10)))
     }
     refill()
+    try purge("a third, by date", entryCount: store.entryCount / 3) { [self] in
+      store.remove(.since(IndexClock.date(of: next - store.entryCount / 3)))
+    }
+    refill()
     try purge("a tenth, by host", entryCount: store.entryCount / 10) { [self] in
       store.remove(.host(Fixture.host(3)))
     }
@@ -96,6 +104,17 @@ final class ScaleStore {
   }
 
   // MARK: Storing
+
+  /// The response of an entry. Half of them have no validator, and lifetimes between a minute and a week.
+  private func response(_ index: Int) -> KeyedResponse {
+    var keyed = fixture.response(index)
+    let number = UInt32(truncatingIfNeeded: index) &* 0x9E37_79B1
+    guard number >> 31 == 0 else { return keyed }
+    let date = IndexClock.date(of: index)
+    keyed.freshness = FreshnessInfo(
+      responseTime: date, initialAge: 0, lifetime: Self.lifetimes[Int(number >> 28)], date: date)
+    return keyed
+  }
 
   private func fillAndTurnOver() throws {
     // Compare the last million entries before the store is full with the full store.
@@ -144,7 +163,7 @@ final class ScaleStore {
     let start = now()
     for step in 1...number {
       clock.set(next)
-      let response = fixture.response(next)
+      let response = response(next)
       let call = now()
       store.store(response)
       run.longestCall = max(run.longestCall, Double(now() - call) / 1e6)
