@@ -2,6 +2,7 @@ import Foundation
 import HTTPCaching
 import Testing
 
+@testable import CacheModel
 @testable import ResponseStore
 
 @Suite("Sweeps behind removals")

@@ -1,6 +1,6 @@
+import CacheModel
 import FoundationEssentials
 import HTTPCaching
-import ResponseStore
 
 /// The keys and responses of the contract test. Every byte of a response follows from its slot, version and revision.
 ///

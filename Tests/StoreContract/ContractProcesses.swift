@@ -1,6 +1,5 @@
 import FoundationEssentials
 import Glibc
-import ResponseStore
 
 /// The contract test in several processes on one directory, of which some are killed at random moments.
 ///

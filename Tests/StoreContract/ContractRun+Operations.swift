@@ -1,3 +1,4 @@
+import CacheModel
 import FoundationEssentials
 import HTTPCaching
 import ResponseStore
