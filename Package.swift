@@ -145,7 +145,7 @@ if Context.environment["LMDBURLCACHE_RELIABILITY"] != nil {
     .executableTarget(
       name: "reliability",
       dependencies: [
-        "LMDBURLCache", "CachingClient", "RedisTier", "ResponseStore", "HTTPCaching", "LMDB", "LoopbackOrigin",
+        "LMDBURLCache", "CachingStorage", "RedisTier", "ResponseStore", "HTTPCaching", "LMDB", "LoopbackOrigin",
         "StoreContract",
       ],
       path: "Tests/Reliability/Sources/reliability", swiftSettings: settings))

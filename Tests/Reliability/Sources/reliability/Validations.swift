@@ -1,4 +1,4 @@
-import CachingClient
+import CachingStorage
 import FoundationEssentials
 import Glibc
 import HTTPCaching
