@@ -60,7 +60,7 @@ public struct DirectoryStatistics: Sendable, Hashable {
   public var updates: Int { counts[.updates, default: 0] }
   /// Bytes of the records of the responses committed.
   public var writtenByteCount: Int { counts[.writtenBytes, default: 0] }
-  /// Responses that were accepted and not written; see ``StoreStatistics/droppedWrites``.
+  /// Responses that were accepted and not written, as a full queue or disk requires.
   public var droppedWrites: Int { counts[.droppedWrites, default: 0] }
   /// Writes that a newer write replaced in the queue.
   public var supersededWrites: Int { counts[.supersededWrites, default: 0] }

@@ -3,7 +3,7 @@ import HTTPCaching
 
 /// The set of responses that a removal covers.
 ///
-/// Create scopes with the static methods, for ``ResponseStore/remove(_:)-(RemovalScope)``. The cases hold bytes of a
+/// Create scopes with the static methods, for the removals of a store. The cases hold bytes of a
 /// ``RequestKey``, as they are written to disk.
 public enum RemovalScope: Sendable, Hashable {
   /// All responses.

@@ -10,7 +10,7 @@ public import ResponseStore
   public import Foundation
 #endif
 
-/// A ``/ResponseStore/ResponseStore`` as the storage of a ``CachingClient``, without a memory tier.
+/// A ``/ResponseStore/ResponseStore`` as the storage of a ``/CachingClient/CachingClient``, without a memory tier.
 ///
 ///     let store = try ResponseStore.open(directory: path, options: .init(capacityByteCount: 512 << 20))
 ///     let client = CachingClient(store: store)
@@ -159,8 +159,8 @@ extension CachingClient where Storage == StoreStorage {
 extension ResponseBodyStream {
   /// Creates a body that reads a range of a stored body on demand, in pieces of 256 KiB.
   ///
-  /// It can be read any number of times. Reading throws ``CachingClientError/storedBodyLost`` if the response is
-  /// evicted, removed or replaced before the end of the range.
+  /// It can be read any number of times. Reading throws ``/CachingClient/CachingClientError/storedBodyLost`` if the
+  /// response is evicted, removed or replaced before the end of the range.
   public init(_ stored: StoredBody, in range: Range<Int>) {
     self.init(start: {
       var rest = range

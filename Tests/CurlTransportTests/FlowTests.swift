@@ -1,5 +1,4 @@
 import CacheModel
-import CacheModel
 import CachingClient
 import Foundation
 import Glibc

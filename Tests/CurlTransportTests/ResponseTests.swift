@@ -1,9 +1,9 @@
 import CachingClient
+import CachingStorage
 import CurlTransport
 import FoundationEssentials
 import HTTPCaching
 import LoopbackOrigin
-import CachingStorage
 import Testing
 
 /// Tests of the outcome of well-formed and malformed responses, given byte by byte.

@@ -35,7 +35,7 @@ public struct StoredResponse: Sendable, StoredResponseMetadata {
     }
   }
 
-  /// When the response was stored. ``RemovalScope/since(_:)`` compares this time.
+  /// When the response was stored. ``/CacheModel/RemovalScope/since(_:)`` compares this time.
   public var storedAt: Date { withHead { $0.storedAt } }
   /// Date, age and lifetime.
   public var freshness: FreshnessInfo { withHead { $0.freshness } }
