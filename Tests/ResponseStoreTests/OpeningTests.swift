@@ -16,7 +16,8 @@ func withPath<R>(_ body: (String) throws -> R) throws -> R {
 func quietOptions(capacity: Int = 4 << 20, log: LogLines? = nil) -> ResponseStore.Options {
   var options = ResponseStore.Options(capacityByteCount: capacity)
   options.runsInBackground = false
-  options.openTimeout = .milliseconds(200)
+  // A busy machine may take long to start a thread.
+  options.openTimeout = .seconds(30)
   options.log = { line in log?.append(line) }
   return options
 }
