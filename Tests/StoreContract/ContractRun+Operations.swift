@@ -198,6 +198,8 @@ extension ContractRun {
     }
     counts.lookUp(isHit: found != nil)
     guard let found else {
+      // Lookups miss until a failed store is opened again.
+      if configuration.hasFaults, store.hasFailed { return nil }
       if let violation = ledger.violation(nil, after: facts) { throw violation }
       return nil
     }

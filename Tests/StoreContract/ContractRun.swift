@@ -36,6 +36,19 @@ package final class ContractRun {
     }
   }
 
+  /// The last lines of the history. The store's threads log, too.
+  private final class Notes: Sendable {
+    private let kept = Mutex<[String]>([])
+    var lines: [String] { kept.withLock { $0 } }
+
+    func append(_ line: String) {
+      kept.withLock { kept in
+        if kept.count == 2000 { kept.removeFirst(1000) }
+        kept.append(line)
+      }
+    }
+  }
+
   let configuration: Configuration
   let ledger: Ledger
   /// The number of this process in the ledger.
@@ -51,8 +64,9 @@ package final class ContractRun {
   var held: [Held] = []
   var tokens: [(token: RemovalToken, basis: Ledger.Basis)] = []
   var counts = ContractCounts()
-  /// The operations so far, for the report of a violation.
-  package private(set) var history: [String] = []
+  private let notes = Notes()
+  /// The operations and the store's log so far, for the report of a violation.
+  package var history: [String] { notes.lines }
 
   static func capacities(isEvicting: Bool) -> [Int] {
     isEvicting ? [2 << 20, 3 << 20, 1 << 20] : [96 << 20, 128 << 20]
@@ -74,11 +88,8 @@ package final class ContractRun {
     options.runsInBackground = configuration.hasThreads
     // No write may be dropped because the disk is slow.
     options.fullQueueTimeout = .seconds(60)
-    options.log = { _ in }
     self.options = options
-    let store = try Self.open(directory, options, isFaulty: ledger.isFaulty)
-    counts = ContractCounts(store)
-    opened = store
+    try open()
   }
 
   private static func open(
@@ -112,8 +123,7 @@ package final class ContractRun {
   }
 
   func note(_ text: @autoclosure () -> String) {
-    if history.count == 2000 { history.removeFirst(1000) }
-    history.append(text())
+    notes.append(text())
   }
 
   func unsound(_ text: String) -> Ledger.Violation { Ledger.Violation(.unsound, text) }
@@ -156,13 +166,11 @@ package final class ContractRun {
     if opened != nil { close() }
   }
 
-  /// Closes the store; returns whether it has failed.
-  @discardableResult
-  func close() -> Bool {
+  /// Closes the store.
+  func close() {
     (held, tokens) = ([], [])
     store.close()
-    defer { opened = nil }
-    return store.hasFailed
+    opened = nil
   }
 
   var store: ResponseStore {
@@ -179,16 +187,26 @@ package final class ContractRun {
   private func replaceFailedStore() throws(Ledger.Violation) {
     guard configuration.hasFaults else { throw unsound("the store failed") }
     note("the store failed")
-    ledger.storeWasLost()
+    // What was not flushed is lost.
+    ledger.endFlush(ledger.beginFlush(by: process), by: process, isDurable: false)
     ContractFaults.clear()
     close()
+    try openAgain()
+  }
+
+  /// Opens the directory again. If the data has failed, the store is empty.
+  private func openAgain() throws(Ledger.Violation) {
+    let hasDataFailed = access(directory + "/LMDBURLCache.condemned", F_OK) == 0
+    if configuration.hasFaults, hasDataFailed { ledger.storeWasLost() }
     try open()
   }
 
   private func open() throws(Ledger.Violation) {
     var options = options
     options.capacityByteCount = capacity
-    opened = try Self.open(directory, options, isFaulty: ledger.isFaulty)
+    options.log = { [notes] line in notes.append("log: \(line)") }
+    let store = try Self.open(directory, options, isFaulty: ledger.isFaulty)
+    opened = store
     counts = ContractCounts(store)
   }
 
@@ -198,10 +216,9 @@ package final class ContractRun {
     if ledger.isFaulty { try flush() }
     let accepted = ledger.beginFlush(by: process)
     let isFaulty = ledger.isFaulty
-    let hasFailed = close()
+    close()
     ledger.endFlush(accepted, by: process, isDurable: !isFaulty)
-    if configuration.hasFaults, hasFailed { ledger.storeWasLost() }
-    try open()
+    try openAgain()
   }
 
   func flush() throws(Ledger.Violation) {

@@ -67,6 +67,7 @@ public enum DataFile {
     guard newer.transactionID == 0 || newer.transactionID - older.transactionID == 1 else {
       return .implausible("its two meta pages are not of successive commits")
     }
+    guard newer.hasPlausibleRoots else { return .implausible("a tree's root is outside of the pages in use") }
     let needed = (Int(newer.lastPage) + 1) * page
     guard byteCount >= needed else { return .tooShort(byteCount: byteCount, neededByteCount: needed) }
     return .healthy

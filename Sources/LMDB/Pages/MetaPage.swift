@@ -55,13 +55,18 @@ struct MetaPage {
     guard (Int(lastPage) + 1) * page <= mapByteCount else {
       return .largerThanMap(byteCount: (Int(lastPage) + 1) * page, mapByteCount: mapByteCount)
     }
-    // A range would trap for a file with only two pages.
-    for root in [freeListRoot, mainRoot] where root != .max && (root < 2 || root > lastPage) {
-      return .implausible("a tree's root is outside of the pages in use")
-    }
     guard transactionID == 0 || transactionID % 2 == UInt64(number) else {
       return .implausible("meta page \(number) claims to be of commit \(transactionID)")
     }
     return nil
+  }
+
+  /// Whether the roots of the trees are within the pages in use.
+  ///
+  /// Only those of the newer meta page need to be: LMDB leaves new roots and the old last page in the other one when it
+  /// cannot write that page.
+  var hasPlausibleRoots: Bool {
+    // A range would trap for a file with only two pages.
+    [freeListRoot, mainRoot].allSatisfy { $0 == .max || ($0 >= 2 && $0 <= lastPage) }
   }
 }

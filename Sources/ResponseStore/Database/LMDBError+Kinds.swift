@@ -8,7 +8,7 @@ extension LMDBError {
   /// could not read the root of a table and did not report that.
   var isCorruption: Bool {
     switch code {
-    case .corrupted, .pageNotFound, .panic, .invalid, .versionMismatch, .incompatible, .badTableHandle, .cursorFull,
+    case .corrupted, .pageNotFound, .invalid, .versionMismatch, .incompatible, .badTableHandle, .cursorFull,
       .problem, .undecodable, .badValueSize, .badTransaction:
       true
     case .outOfMemory: function == "mdb_del" || function == "mdb_cursor_del"

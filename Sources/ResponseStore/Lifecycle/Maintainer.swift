@@ -61,12 +61,9 @@ struct Maintainer: Sendable {
       return hasMore
     } catch {
       if error.code == .mapFull, isWorthAnotherTry() { return evictor.recoverFromMapFull() }
-      if error.isCorruption {
-        context.fail("\(error)")
-      } else {
-        if error.isImpossibleWrite { checker.request() }
-        context.log(.failedEviction, "Eviction failed: \(error)")
-      }
+      if context.fail(after: error) { return false }
+      if error.isImpossibleWrite { checker.request() }
+      context.log(.failedEviction, "Eviction failed: \(error)")
       return false
     }
   }

@@ -39,7 +39,7 @@ final class StoreContext: Sendable {
 
   enum State: UInt8 {
     case open
-    /// Corruption was found, a removal could not be logged, or the directory has moved.
+    /// Corruption was found, a removal or a meta page could not be written, or the directory has moved.
     case failed
     /// The process is exiting: lookups by its other threads miss.
     case exiting
@@ -148,13 +148,23 @@ final class StoreContext: Sendable {
     wakeMaintenance()
   }
 
+  /// Fails the store because of an error after which it cannot go on. Returns false for other errors.
+  ///
+  /// After `MDB_PANIC` this process has to open the data again. LMDB reports it when it could not write a meta page. The
+  /// data is intact then, and other processes go on.
+  func fail(after error: LMDBError) -> Bool {
+    switch error.code {
+    case .panic: goOffline("\(error)", marksDataFailed: false)
+    case _ where error.isCorruption: fail("\(error)")
+    default: return false
+    }
+    return true
+  }
+
   /// Handles an error of a read that is treated as a miss.
   func readFailed(_ error: LMDBError) {
-    if error.isCorruption {
-      fail("\(error)")
-    } else {
-      log(.failedRead, "A lookup failed and was treated as a miss: \(error)")
-    }
+    if fail(after: error) { return }
+    log(.failedRead, "A lookup failed and was treated as a miss: \(error)")
   }
 
   func log(_ issue: Issue, _ text: @autoclosure () -> String) {

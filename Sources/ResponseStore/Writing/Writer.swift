@@ -322,10 +322,7 @@ struct Writer: Sendable {
     let error = ProcessLimits.cause(of: database.index.cause(of: error), writing: context.storeDirectory.dataPath)
     noteLoss(of: batch.writes, error)
     context.failIfDirectoryMoved()
-    if error.isCorruption {
-      context.fail("\(error)")
-      return
-    }
+    if context.fail(after: error) { return }
     if error.code == .mapFull, checker.hasLeakedPages() {
       context.fail("its free list is corrupt (\(error))")
       return
