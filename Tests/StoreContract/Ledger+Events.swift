@@ -25,7 +25,6 @@ extension Ledger {
     let version = takePosition()
     record(version, slot, process, date: date ?? Self.date(version), basis: basis, began: began ?? version)
     raise(index(.started, slot), to: version)
-    raise(index(.unsettled, slot, by: process), to: version)
     return version
   }
 
@@ -61,9 +60,6 @@ extension Ledger {
   package func endWrite(_ version: UInt64, to slot: Int, by process: Int, isAccepted: Bool = true) {
     end(version)
     raise(isAccepted ? index(.accepted, slot, by: process) : index(.unsure, slot), to: isAccepted ? version : position)
-    for other in 0..<shape.processCount where other != process && load(.unsettled, slot, by: other) != 0 {
-      raise(index(.contested, slot), to: version)
-    }
   }
 
   /// Records the end of an update.
@@ -135,8 +131,10 @@ extension Ledger {
     }
     let ended = takePosition()
     for slot in purge.affected {
-      // If dates are exact, the purge by date itself tells what it covers.
-      if purge.after == nil || !isExact { raise(index(purge.isSoft ? .softEnded : .hardEnded, slot), to: ended) }
+      // If dates are exact, a purge by date that has succeeded itself tells what it covers.
+      if purge.after == nil || !isExact || !tookEffect {
+        raise(index(purge.isSoft ? .softEnded : .hardEnded, slot), to: ended)
+      }
       add(index(purge.isSoft ? .softOpen : .hardOpen, slot, by: purge.process), .max)
     }
   }
@@ -168,15 +166,14 @@ extension Ledger {
 
   // MARK: Flushes, deaths and losses
 
-  /// A flush in progress: the newest accepted version or revision of each slot, and when the flush began.
+  /// A flush in progress: the newest accepted version or revision of each slot.
   package struct Flush: Sendable {
     fileprivate let accepted: [UInt64]
-    fileprivate let began: UInt64
   }
 
   /// Records the beginning of a flush.
   package func beginFlush(by process: Int) -> Flush {
-    Flush(accepted: (0..<shape.slotCount).map { load(.accepted, $0, by: process) }, began: position)
+    Flush(accepted: (0..<shape.slotCount).map { load(.accepted, $0, by: process) })
   }
 
   /// Records the end of a flush, or of closing a store, after which other processes find what was stored.
@@ -185,8 +182,6 @@ extension Ledger {
   package func endFlush(_ flush: Flush, by process: Int, isDurable: Bool) {
     let now = takePosition()
     for (slot, newest) in flush.accepted.enumerated() {
-      let unsettled = load(.unsettled, slot, by: process)
-      if isDurable, unsettled != 0, unsettled <= flush.began { set(index(.unsettled, slot, by: process), 0) }
       let flushed = load(.flushed, slot, by: process)
       if !isDurable {
         if load(.accepted, slot, by: process) > flushed { raise(index(.unsure, slot), to: now) }
@@ -203,7 +198,6 @@ extension Ledger {
     let now = takePosition()
     for slot in 0..<shape.slotCount {
       set(index(.accepted, slot, by: process), load(.flushed, slot, by: process))
-      set(index(.unsettled, slot, by: process), 0)
       for (open, ended) in [(ProcessWord.hardOpen, SlotWord.hardEnded), (.softOpen, .softEnded)]
       where load(open, slot, by: process) != 0 {
         raise(index(ended, slot), to: now)
@@ -223,7 +217,6 @@ extension Ledger {
   /// - Parameter found: The version or revision; 0 if there is none.
   package func settle(_ slot: Int, found: UInt64) {
     for process in 0..<shape.processCount {
-      set(index(.unsettled, slot, by: process), 0)
       for word in [ProcessWord.accepted, .flushed] { set(index(word, slot, by: process), process == 0 ? found : 0) }
     }
     set(index(.started, slot), found)

@@ -154,7 +154,7 @@ extension Ledger {
     let slot = facts.slot
     let expected = max(isFaulty ? 0 : facts.accepted, facts.durable)
     // A later write that was dropped may have deleted the response.
-    guard expected > max(load(.unsure, slot), load(.contested, slot)), expected >= load(.started, slot), !isEvicting,
+    guard expected > load(.unsure, slot), expected >= load(.started, slot), !isEvicting,
       !mayBeRemoved(slot, since: entry(expected)?.lower ?? expected), !isInRange(expected)
     else { return nil }
     let state = facts.durable == expected ? "flushed" : "stored by this process"

@@ -47,9 +47,6 @@ package final class Ledger: @unchecked Sendable {
     case started
     /// Versions and revisions up to this position may be lost, and older ones may be found instead.
     case unsure
-    /// Versions up to this position may be missing, because another process had an earlier write that was not settled.
-    /// When its writer finds that write removed or dropped, it deletes the stored response of the variant.
-    case contested
   }
 
   /// The words of a slot and a process.
@@ -58,8 +55,6 @@ package final class Ledger: @unchecked Sendable {
     case accepted
     /// The newest one that was accepted before a flush began that has returned.
     case flushed
-    /// The last version whose write has begun; 0 if a flush has returned since, or the process has ended.
-    case unsettled
     /// The number of the process's purges in progress that may cover the slot.
     case hardOpen, softOpen
   }

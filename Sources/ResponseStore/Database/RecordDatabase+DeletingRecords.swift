@@ -145,7 +145,9 @@ extension RecordDatabase {
     return removed
   }
 
-  /// Deletes the records with the same cache key and Vary key. Returns how many there were.
+  /// Deletes the records with the same cache key and Vary key that are not newer. Returns how many there were.
+  ///
+  /// Another process may have stored a newer one since this one was queued.
   ///
   /// While the index is rebuilt, a tombstone hides all variants of the key instead, because some may be found later.
   func removeVariant(
@@ -160,7 +162,7 @@ extension RecordDatabase {
     var removed = 0
     for rowID in try candidateRows(of: keyDigest(of: key)) {
       let isSame = try heads.withHeader(of: rowID, in: transaction) {
-        $0.key.elementsEqual(key) && $0.vary.elementsEqual(vary)
+        $0.key.elementsEqual(key) && $0.vary.elementsEqual(vary) && !$0.isNewer(than: head)
       }
       if isSame == true, try removeRecord(rowID, counters: &counters, in: transaction) { removed += 1 }
     }

@@ -273,6 +273,11 @@ struct RecordHeaderView {
     part(raw.count - bodyByteCount, bodyByteCount)
   }
 
+  /// Whether this record was stored after another one of its variant, as removals in between or the times show.
+  func isNewer(than other: RecordHeader) -> Bool {
+    other.layout { removalSequence > $0.removalSequence || storedAt > $0.storedAt }
+  }
+
   /// Whether `head` is the header of this record or of an update of it, which keeps key, Vary key, time and body.
   func isSameRecord(as head: RecordHeader) -> Bool {
     head.layout { head in
