@@ -60,7 +60,7 @@ public final class ResponseStore: Sendable {
     capacity = CapacityController(context: context, space: space, evictor: evictor)
     writer = Writer(
       context: context, space: space, evictor: evictor, orphanDeleter: orphanDeleter, puncher: puncher,
-      checker: checker)
+      checker: checker, indexMaintainer: indexMaintainer)
     flusher = Flusher(context, writer: writer)
     reader = Reader(context, checker: checker)
     unretainedReader = Unretained(reader)

@@ -13,7 +13,7 @@ enum PurgesCommand: Command {
 
         NUMBER  its sequence number in the removal log
         STAGE   logged (durable, but not yet applied to the database) or deleting; of a soft purge logged-soft or
-                marking; hiding for the records of one request while the index is rebuilt
+                marking
         LEFT    the responses that are still to be deleted or marked; one that several removals cover counts for the
                 oldest
         SIZE    the size of their bodies
@@ -73,7 +73,6 @@ enum PurgesCommand: Command {
     case .logged: removal.isSoft ? "logged-soft" : "logged"
     case .deleting: "deleting"
     case .marking: "marking"
-    case .hidingKey: "hiding"
     }
   }
 }

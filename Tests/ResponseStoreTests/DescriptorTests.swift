@@ -64,7 +64,7 @@ struct DescriptorTests {
           if descriptor <= 2 { _exit(11) }
           return posix_fallocate(descriptor, 0, byteCount)
         })
-      guard index.begin(transactionID: 1, recordCount: 0, nextRowID: Band.rowIDStep) else { _exit(12) }
+      guard index.use(try index.create(recordCount: 0), transactionID: 1) else { _exit(12) }
       for descriptor in CInt(0)...2 { close(descriptor) }
       let created = MappedFile.create(path: directory + "/file", byteCount: 4096) { $0 }
       guard let created, created > 2 else { _exit(13) }

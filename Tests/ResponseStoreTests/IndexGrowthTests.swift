@@ -3,52 +3,57 @@ import Testing
 
 @testable import ResponseStore
 
-/// The index of a store grows in steps of new records and of the eviction thread. ``RecordIndexTests`` tests the steps.
+/// ``RecordIndexTests`` tests the copying.
 @Suite("Growth of a store's index")
 struct IndexGrowthTests {
-  /// Stores responses, one per transaction, until the index begins to grow. Returns their number.
-  private func beginGrowth(_ fixture: StoreFixture) throws -> Int {
-    var count = 0
-    repeat {
-      fixture.store.store(fixture.response("http://a.example/\(count)"))
-      try fixture.store.flush()
-      count += 1
-    } while !fixture.store.context.database.index.isBeingReplaced
-    return count
-  }
-
   private func expectAllFound(_ count: Int, in fixture: StoreFixture) {
     #expect((0..<count).filter { fixture.body("http://a.example/\($0)") == nil } == [])
   }
 
-  @Test("The eviction thread's steps complete the growth, without new records")
-  func maintained() throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    let count = try beginGrowth(fixture)
-    let index = fixture.store.context.database.index
-    let cellCount = try #require(index.current?.cellCount)
-    expectAllFound(count, in: fixture)
-    while fixture.store.maintain() {}
-    #expect(!index.isBeingReplaced)
-    #expect(try #require(index.current?.cellCount) > cellCount)
-    expectAllFound(count, in: fixture)
-  }
-
-  @Test("The writer wakes the eviction thread when the index begins to grow")
-  func woken() throws {
+  @Test("The index grows while responses are stored, and each of them is found")
+  func growth() throws {
     let fixture = try StoreFixture(background: true)
     defer { fixture.finish() }
     let index = fixture.store.context.database.index
     let cellCount = try #require(index.current?.cellCount)
-    var count = 0
-    // One step of the eviction thread copies all records of so small an index.
-    while count * 100 <= cellCount * IndexLayout.growthPercent {
-      fixture.store.store(fixture.response("http://a.example/\(count)"))
-      count += 1
+    for number in 0..<2 * cellCount {
+      fixture.store.store(fixture.response("http://a.example/\(number)"))
     }
     try fixture.store.flush()
-    while index.isBeingReplaced { sched_yield() }
+    #expect(try #require(index.current?.cellCount) > 2 * cellCount)
+    expectAllFound(2 * cellCount, in: fixture)
+  }
+
+  @Test("A step of the eviction thread lets an index grow that is nearly full")
+  func maintained() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let index = fixture.store.context.database.index
+    let cellCount = try #require(index.current?.cellCount)
+    index.setMaximumByteCount(IndexLayout.byteCount(cellCount: cellCount))
+    let count = cellCount * 70 / 100
+    for number in 0..<count { fixture.store.store(fixture.response("http://a.example/\(number)")) }
+    try fixture.store.flush()
+    #expect(index.current?.cellCount == cellCount)
+    index.setMaximumByteCount(1 << 20)
+    while fixture.store.maintain() {}
+    #expect(try #require(index.current?.cellCount) > cellCount)
+    expectAllFound(count, in: fixture)
+  }
+
+  @Test("While another process has claimed the larger file, the free cells of the index are used")
+  func claimed() throws {
+    let fixture = try StoreFixture { $0.stallTimeout = .milliseconds(20) }
+    defer { fixture.finish() }
+    let index = fixture.store.context.database.index
+    let cellCount = try #require(index.current?.cellCount)
+    let claim = try #require(IndexClaim(fixture, 0))
+    let count = cellCount * 70 / 100
+    for number in 0..<count { fixture.store.store(fixture.response("http://a.example/\(number)")) }
+    try fixture.store.flush()
+    #expect(index.current?.cellCount == cellCount && fixture.store.entryCount == count)
+    claim.end()
+    while fixture.store.maintain() {}
     #expect(try #require(index.current?.cellCount) > cellCount)
     expectAllFound(count, in: fixture)
   }
@@ -77,8 +82,8 @@ struct IndexGrowthTests {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     let index = fixture.store.context.database.index
-    index.setMaximumByteCount(0)
     let cellCount = try #require(index.current?.cellCount)
+    index.setMaximumByteCount(IndexLayout.byteCount(cellCount: cellCount))
     for number in 0..<2 * cellCount {
       fixture.store.store(fixture.response("http://a.example/\(number)", body: Data()))
       if number % 100 == 99 { try fixture.store.flush() }

@@ -120,8 +120,7 @@ struct MovedRecordTests {
     // A commit whose changes are not published in the index, as if another process gets the write lock next.
     try file.environment.write { (transaction) throws(LMDBError) in
       var counters = try file.counters(in: transaction)
-      _ = file.index.begin(
-        transactionID: transaction.id, recordCount: Int(counters.entryCount), nextRowID: counters.nextRowID)
+      try file.index.begin(transactionID: transaction.id)
       if isReplaced {
         let inserted = try file.insert(head: write.head, body: write.bodyApart, counters: &counters, in: transaction)
         #expect(inserted.replaced == 1)

@@ -111,47 +111,6 @@ struct ProcessTests {
     #expect(fixture.store.entryCount == 1)
   }
 
-  @Test(
-    "If the index file is deleted while in use, what another process replaces or discards does not return",
-    arguments: [false, true])
-  func deletedIndexFile(isUpdated: Bool) async throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    let urls = ["replaced", "discarded"].map { "http://a.example/\($0)" }
-    for url in urls { fixture.store.store(fixture.response(url)) }
-    fixture.clock.advance(by: 1)
-    // The other process rebuilds the index for these when it opens the store, and not yet for those above.
-    for number in 0..<IndexMaintainer.rebuildStepCount {
-      fixture.store.store(fixture.response("http://b.example/\(number)"))
-    }
-    fixture.drain()
-    for url in urls where isUpdated {
-      let old = try #require(fixture.store.lookup(fixture.key(url)))
-      fixture.store.update(old, fields: HeaderFields([("X", "updated")]), freshness: old.freshness)
-    }
-    unlink(fixture.path(IndexLayout.fileName))
-    await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
-      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
-      let discarded = childResponse("http://a.example/discarded")
-      store.store(childResponse("http://a.example/replaced", body: Data("newer".utf8)))
-      store.discard(discarded.response, for: discarded.key)
-      while store.writePending() {}
-      guard !store.context.database.isIndexComplete else { exit(2) }
-      _exit(0)
-    }
-    func expectNoOlder() {
-      #expect(fixture.body(urls[0]) == Data("newer".utf8))
-      #expect(fixture.body(urls[1]) == nil)
-    }
-    expectNoOlder()
-    // The discarded record is then in the index, and only its tombstone hides it.
-    while try fixture.store.indexMaintainer.rebuildIndex() { expectNoOlder() }
-    expectNoOlder()
-    fixture.drain()
-    expectNoOlder()
-    #expect(fixture.store.entryCount == 1 + IndexMaintainer.rebuildStepCount)
-  }
-
   @Test("A store that fails in one process fails in all processes")
   func failure() async throws {
     let fixture = try StoreFixture()

@@ -1,5 +1,5 @@
 import Foundation
-import Synchronization
+import LMDB
 import Testing
 
 @testable import ResponseStore
@@ -7,14 +7,9 @@ import Testing
 /// The series `index` of Tests/Reliability runs the same operations in real processes with LMDB.
 @Suite("Record index", .serialized)
 struct RecordIndexTests {
-  private final class Counter: Sendable {
-    let value = Atomic(0)
-  }
-
   /// An index file and the records of a simulated database.
   private final class Model {
     let path: String
-    let boot: Boot
     let file: IndexFile
     let digest: (UInt64) -> UInt64
     let numberInUse: SharedWord
@@ -22,57 +17,62 @@ struct RecordIndexTests {
     var rows: [UInt64: UInt64] = [:]
     var next: UInt64 = 1
     var lastTransactionID: UInt64 = 0
-    /// The number of index files that this process has created.
-    let createdFileCount = Counter()
     var isDiskFull: Bool {
       get { access(path + ".full", F_OK) == 0 }
       set { if newValue { close(open(path + ".full", O_CREAT, 0o600)) } else { unlink(path + ".full") } }
     }
 
     init(
-      path: String, numberInUse: SharedWord = SharedWord(), boot: Boot = .current,
+      path: String, numberInUse: SharedWord = SharedWord(),
       digest: @escaping (UInt64) -> UInt64 = { SeededGenerator.mixed($0) }
     ) {
       self.path = path
       self.numberInUse = numberInUse
-      self.boot = boot
       self.digest = digest
-      let createdFileCount = createdFileCount
       file = IndexFile(
-        path: path, owner: 1, numberInUse: numberInUse, boot: boot,
-        allocate: {
-          createdFileCount.value.add(1, ordering: .relaxed)
-          return access(path + ".full", F_OK) == 0 ? ENOSPC : posix_fallocate($0, 0, $1)
-        })
+        path: path, owner: 1, numberInUse: numberInUse,
+        allocate: { access(path + ".full", F_OK) == 0 ? ENOSPC : posix_fallocate($0, 0, $1) })
     }
 
     /// Returns the same records as another process sees them.
-    func reopened(boot: Boot? = nil) -> Model {
-      let other = Model(path: path, numberInUse: numberInUse, boot: boot ?? self.boot, digest: digest)
-      (other.rows, other.next, other.lastTransactionID) = (rows, next, lastTransactionID)
+    func reopened() -> Model {
+      let other = Model(path: path, numberInUse: numberInUse, digest: digest)
+      other.takeOver(from: self)
       return other
     }
 
+    func takeOver(from other: Model) {
+      (rows, next, lastTransactionID) = (other.rows, other.next, other.lastTransactionID)
+    }
+
+    /// Begins a write transaction. Builds the index first if it is absent.
     @discardableResult
     func begin() -> Bool {
-      file.begin(transactionID: lastTransactionID + 1, recordCount: rows.count, nextRowID: next)
+      do throws(LMDBError) {
+        if file.isAbsent { guard try build() else { return false } }
+        try file.begin(transactionID: lastTransactionID + 1)
+        return true
+      } catch {
+        return false
+      }
     }
 
-    /// Writes a new record per transaction. Returns whether the file was replaced.
-    func storeNext() -> Bool {
-      let cellCount = file.current?.cellCount
-      #expect(transaction(adding: 1) { $0.noteStore(1_000_000 + $0.next) })
-      return file.current?.cellCount != cellCount
+    private func build() throws(LMDBError) -> Bool {
+      let new = try file.create(recordCount: rows.count)
+      guard new.index.add(rows.map { (entry($0.value, $0.key).tagWord, $0.key) }) else { return false }
+      new.index.occupancy = (rows.count, nil)
+      return file.use(new, transactionID: lastTransactionID + 1)
     }
 
-    /// Writes records until the index begins to grow, and `count` more. Returns its number of cells.
-    @discardableResult
-    func beginGrowth(_ count: Int = 1) -> Int {
-      #expect(begin())
-      let cellCount = file.current?.cellCount ?? 0
-      while rows.count < cellCount * IndexLayout.growthPercent / 100 + count { #expect(!storeNext()) }
-      #expect(access(path + ".new", F_OK) == 0)
-      return cellCount
+    /// Replaces the index if `count` more records need a larger one, or if it is too large.
+    func resize(adding count: Int = 0) {
+      guard begin(), let cellCount = file.wantedCellCount(adding: count) else { return }
+      do throws(LMDBError) {
+        let new = try file.create(cellCount: cellCount)
+        #expect(file.replace(with: new, transactionID: lastTransactionID + 1))
+      } catch {
+        #expect(isDiskFull)
+      }
     }
 
     func entry(_ key: UInt64, _ rowID: UInt64) -> IndexEntry {
@@ -99,24 +99,11 @@ struct RecordIndexTests {
     /// Runs a write transaction and the publication after its commit.
     @discardableResult
     func transaction(adding count: Int = 0, _ body: (Model) -> Void) -> Bool {
-      guard begin(), file.reserve(count) else { return false }
+      resize(adding: count)
+      guard begin(), file.hasSpace(for: count) else { return false }
       body(self)
       lastTransactionID += 1
       return begin()
-    }
-
-    func rebuild() -> RebuildProgress {
-      guard let index = file.current else { return .full }
-      let (progress, olderRows) = index.rebuild(limit: 5) { position in
-        guard case .rows(let below) = position else { return nil }
-        return rows.filter { $0.key < below }.max { $0.key < $1.key }
-          .map { (entry($0.value, $0.key), .rows(below: $0.key)) }
-      } areSameResponse: {
-        rows[$0] == rows[$1]
-      }
-      for rowID in olderRows { rows[rowID] = nil }
-      if progress == .done { index.setRebuildPosition(nil) }
-      return progress
     }
 
     /// Returns the rows that a lookup finds for a key.
@@ -127,14 +114,13 @@ struct RecordIndexTests {
       return found
     }
 
-    /// Expects each row in exactly one cell, no other cells, and the right sums.
+    /// Expects each row in exactly one cell, and no other cells.
     func expectExact(sourceLocation: SourceLocation = #_sourceLocation) {
       guard let index = file.current else { return #expect(Bool(false), "no index", sourceLocation: sourceLocation) }
       var found: [UInt64] = []
       index.forEachEntry(in: 0..<index.allCellCount) { found.append($0.rowID) }
       #expect(found.sorted() == rows.keys.sorted(), sourceLocation: sourceLocation)
       #expect(index.recordCount == rows.count, sourceLocation: sourceLocation)
-      #expect(index.isIntact() == true, sourceLocation: sourceLocation)
       for (rowID, key) in rows { #expect(find(key).contains(rowID), sourceLocation: sourceLocation) }
     }
   }
@@ -185,234 +171,132 @@ struct RecordIndexTests {
     }
   }
 
-  @Test("The index grows in steps of a few records, which miss no change in between")
-  func growthInSteps() throws {
-    try withFolder { path in
-      let model = Model(path: path)
-      model.transaction { for key in 0..<300 as Range<UInt64> { $0.noteStore(key) } }
-      let cellCount = model.beginGrowth()
-      var random = SeededGenerator(seed: 2)
-      var count = 0
-      repeat {
-        // Before each step, replace, move and remove records, of which a growing part has been copied.
-        model.transaction { model in
-          let (replaced, moved, removed) = (random.next() % 100, 100 + random.next() % 100, 200 + random.next() % 100)
-          model.noteStore(replaced)
-          model.noteRemoval(removed)
-          if let old = model.row(of: moved) {
-            #expect(model.file.note(.move(model.entry(moved, model.next), from: old)))
-            model.rows[old] = nil
-            model.rows[model.next] = moved
-            model.next += 1
-          }
-        }
-        model.expectExact()
-        count += 1
-      } while !model.storeNext()
-      #expect(model.file.current?.cellCount == cellCount * 2)
-      #expect(count > cellCount / IndexLayout.homeCountPerNewRecord / 2, "records were copied in \(count) steps")
-      #expect(model.createdFileCount.value.load(ordering: .relaxed) == 2, "the copy missed no change")
-      #expect(access(path + ".new", F_OK) != 0)
-      model.expectExact()
-    }
-  }
-
-  @Test("Growth keeps the use counts")
-  func usesDuringGrowth() throws {
+  @Test("Growth keeps the records with their use counts, and the other process uses the new file")
+  func growth() throws {
     try withFolder { path in
       let model = Model(path: path)
       for _ in 0..<3 { model.transaction { $0.noteStore(7) } }
-      model.beginGrowth()
-      while !model.storeNext() {}
-      let index = try #require(model.file.current)
-      var useCounts: [UInt64] = []
-      index.forEachEntry(in: 0..<index.allCellCount) { if $0.useCount > 1 { useCounts.append($0.useCount) } }
-      #expect(useCounts == [3])
-    }
-  }
-
-  @Test("The index is exact if another process changes records, grows the index or ends while it grows")
-  func growthInTwoProcesses() throws {
-    try withFolder { path in
-      let first = Model(path: path)
-      first.transaction { for key in 0..<100 as Range<UInt64> { $0.noteStore(key) } }
-      var cellCount = first.beginGrowth(15)
-      var second = first.reopened()
-      func handOver(from one: Model, to other: Model) {
-        (other.rows, other.next, other.lastTransactionID) = (one.rows, one.next, one.lastTransactionID)
+      let other = model.reopened()
+      #expect(other.begin())
+      let cellCount = try #require(model.file.current?.cellCount)
+      while model.file.current?.cellCount == cellCount {
+        #expect(model.transaction(adding: 10) { model in for _ in 0..<10 { model.noteStore(100 + model.next) } })
       }
-      // The first process does not know of these changes.
-      second.transaction { model in for key in 0..<60 as Range<UInt64> { model.noteRemoval(key) } }
-      second.transaction { model in for key in 60..<90 as Range<UInt64> { model.noteStore(key) } }
-      handOver(from: second, to: first)
-      while !first.storeNext() {}
-      #expect(first.file.current?.cellCount == cellCount * 2)
-      first.expectExact()
-      handOver(from: first, to: second)
-      #expect(second.begin())
-      second.expectExact()
-      // Both begin to grow it; the second finishes.
-      cellCount = first.beginGrowth()
-      handOver(from: first, to: second)
-      while !second.storeNext() {}
-      handOver(from: second, to: first)
-      #expect(first.begin())
-      first.expectExact()
-      #expect(first.file.current?.cellCount == cellCount * 2)
+      #expect(model.file.current?.cellCount == 2 * cellCount)
       #expect(access(path + ".new", F_OK) != 0)
-      // The first begins; the second is closed while it grows it, too, and the first goes on.
-      first.beginGrowth()
-      handOver(from: first, to: second)
-      #expect(!second.storeNext())
-      #expect(second.file.markClean(transactionID: second.lastTransactionID + 1))
-      #expect(access(path + ".new", F_OK) != 0, "a closed index leaves no file")
-      handOver(from: second, to: first)
-      first.lastTransactionID += 1
-      while !first.storeNext() {}
-      first.expectExact()
-      // A process ended while it grew the index.
-      first.beginGrowth()
-      second = first.reopened()
-      #expect(second.begin())
-      #expect(access(path + ".new", F_OK) != 0)
-      while !second.storeNext() {}
-      second.expectExact()
+      model.expectExact()
+      other.takeOver(from: model)
+      #expect(other.file.current?.cellCount == 2 * cellCount, "a lookup maps the new file")
+      #expect(other.transaction { $0.noteRemoval(7) })
+      other.expectExact()
+      model.takeOver(from: other)
+      #expect(model.begin())
+      model.expectExact()
+      let index = try #require(model.file.current)
+      #expect(index.ghost(tag: IndexEntry.tag(of: model.digest(7))) == 0)
     }
   }
 
-  @Test("The index shrinks in steps after the capacity was lowered")
+  @Test("The index shrinks after the capacity was lowered")
   func shrinking() throws {
     try withFolder { path in
       let model = Model(path: path)
-      model.transaction { for key in 0..<200 as Range<UInt64> { $0.noteStore(key) } }
-      #expect(model.begin() && model.file.reserve(2000))
+      model.transaction(adding: 2000) { for key in 0..<200 as Range<UInt64> { $0.noteStore(key) } }
       let cellCount = try #require(model.file.current?.cellCount)
+      #expect(cellCount > 2000)
       model.file.setMaximumByteCount(IndexLayout.byteCount(cellCount: 512))
-      var stepCount = 0
-      while model.file.advanceReplacement(homeCount: 256) {
-        stepCount += 1
-        model.transaction { model in
-          model.noteStore(UInt64(stepCount))
-          model.noteRemoval(UInt64(100 + stepCount))
-        }
-        model.expectExact()
-      }
-      #expect(stepCount == cellCount / 256 - 1)
-      #expect(model.file.current?.cellCount == 512)
+      #expect(model.file.isTooLarge)
+      model.resize()
+      #expect(model.file.current?.cellCount == 512 && !model.file.isTooLarge)
       model.expectExact()
     }
   }
 
-  @Test("The check of an index that is replaced meanwhile has no result")
-  func checkOfReplacedIndex() throws {
+  @Test("An index that does not fit the last commit is absent for all processes until it is built again")
+  func foreign() throws {
     try withFolder { path in
       let model = Model(path: path)
-      model.transaction { for key in 0..<200 as Range<UInt64> { $0.noteStore(key) } }
-      let index = try #require(model.file.current)
-      #expect(model.file.isIntact(index) == true)
-      #expect(model.begin() && model.file.reserve(2000))
-      index.releaseCells()
-      #expect(model.file.isIntact(index) == nil)
-      #expect(model.file.isIntact(try #require(model.file.current)) == true)
+      model.transaction { for key in 0..<20 as Range<UInt64> { $0.noteStore(key) } }
+      let other = model.reopened()
+      // A commit that the index has missed.
+      model.rows[21] = 21
+      (model.next, model.lastTransactionID) = (22, model.lastTransactionID + 2)
+      #expect(throws: LMDBError.self) { try model.file.begin(transactionID: model.lastTransactionID + 1) }
+      #expect(model.file.isAbsent && model.file.current == nil && other.file.current == nil)
+      #expect(model.begin())
+      model.expectExact()
+      other.takeOver(from: model)
+      #expect(other.begin())
+      other.expectExact()
     }
   }
 
-  /// The words of the header that describe the journal, the change in progress and the progress of a rebuild.
-  private static let stateWords = [
-    IndexLayout.Word.transaction, IndexLayout.Word.changeCount, IndexLayout.Word.appliedCount,
-    IndexLayout.Word.journalSum, IndexLayout.Word.changingHome, IndexLayout.Word.rebuildStage,
-    IndexLayout.Word.rebuildRow, IndexLayout.Word.rebuildTime,
-  ]
+  @Test("A copy of an index file is not used")
+  func copy() throws {
+    try withFolder { path in
+      let model = Model(path: path)
+      model.transaction { for key in 0..<20 as Range<UInt64> { $0.noteStore(key) } }
+      let bytes = try #require(FileManager.default.contents(atPath: path))
+      try bytes.write(to: URL(fileURLWithPath: path + ".copy"))
+      rename(path + ".copy", path)
+      let other = model.reopened()
+      #expect(throws: LMDBError.self) { try other.file.begin(transactionID: other.lastTransactionID + 1) }
+      #expect(other.file.isAbsent)
+    }
+  }
 
   @Test(
-    "A corrupt word of the header loses no record, neither with changes to apply nor during a rebuild",
-    arguments: stateWords, [false, true])
-  func corruptWord(word: Int, isRebuilding: Bool) throws {
-    var random = SeededGenerator(seed: UInt64(word))
-    for value in [0, 1, 2, 3, 7, 20, 1 << 20, 1 << 32, 1 << 63, .max, random.next(), random.next() >> 20] {
+    "A process that is killed while the index grows or is built leaves an index that others complete",
+    arguments: [true, false])
+  func killsWithNewFile(isGrowth: Bool) throws {
+    /// Returns the number of steps, or `step` if the process was killed at it.
+    func run(killedAt step: Int) throws -> Int {
+      var result = 0
       try withFolder { path in
         let model = Model(path: path)
-        model.transaction { for key in 0..<40 as Range<UInt64> { $0.noteStore(key) } }
-        if isRebuilding {
-          model.file.discard()
-          #expect(model.begin() && model.rebuild() == .unfinished && model.rebuild() == .unfinished)
-        }
-        // Committed, but not applied to the cells.
-        #expect(model.begin() && model.file.reserve(20))
-        for key in 30..<50 as Range<UInt64> { model.noteStore(key) }
-        model.lastTransactionID += 1
-        let index = try #require(model.file.current)
-        index[word] = value
-        // Another process continues.
+        model.transaction { for key in 0..<340 as Range<UInt64> { $0.noteStore(key) } }
+        let cellCount = try #require(model.file.current?.cellCount)
+        if !isGrowth { model.file.discard() }
         let other = model.reopened()
+        #expect(other.file.current != nil || !isGrowth)
+        result = Self.run(killedAt: step) { if isGrowth { model.resize() } else { model.begin() } }
+        for key in 0..<340 as Range<UInt64> { #expect(other.find(key).count == 1 || (!isGrowth && result == step)) }
         #expect(other.begin())
-        while other.rebuild() == .unfinished {}
         other.expectExact()
+        other.transaction(adding: 10) { model in for key in 0..<10 as Range<UInt64> { model.noteStore(400 + key) } }
+        other.expectExact()
+        #expect(try #require(other.file.current?.cellCount) > cellCount || !isGrowth)
       }
+      return result
+    }
+    let stepCount = try run(killedAt: .max)
+    #expect(stepCount > 300)
+    for step in Set(1...12).union(stride(from: 13, to: stepCount, by: 61)).union(stepCount - 14...stepCount) {
+      #expect(try run(killedAt: step) == step)
     }
   }
 
-  @Test("An index whose corruption is found while it grows is replaced")
-  func growthOfCorruptIndex() throws {
-    try withFolder { path in
-      let model = Model(path: path)
-      model.beginGrowth()
-      let index = try #require(model.file.current)
-      // The block of the last home is copied last.
-      index.blockSums[(index.cellCount - 1) / IndexLayout.cellsPerBlock].store(1, ordering: .relaxed)
-      while model.file.current === index { _ = model.storeNext() }
-      #expect(model.file.takeCorruption() && !model.file.takeCorruption())
-      #expect(model.file.current?.isComplete == false)
-      while model.rebuild() == .unfinished {}
-      model.expectExact()
+  /// Runs `body` on a thread, which never continues after a step of the index, like the thread of a killed process.
+  /// Returns the number of steps.
+  private static func run(killedAt step: Int, _ body: @escaping () -> Void) -> Int {
+    let stepCount = Monitor(0)
+    let isDone = Monitor(false)
+    onIndexStep = {
+      stepCount.withLock { $0 += 1 }
+      guard stepCount.withLock({ $0 }) == step else { return }
+      isDone.update { $0 = true }
+      while true { pause() }
     }
-  }
-
-  @Test("A corrupt cell is found by every operation that relies on the absence of a record", arguments: [1, 3, 8])
-  func corruptCell(lost: UInt64) throws {
-    try withFolder { path in
-      // All records have one home, so they are in adjacent cells in the order of their keys.
-      let model = Model(path: path) { 0x1234_5678 << 32 | $0 << 24 }
-      model.transaction { for key in 0..<10 as Range<UInt64> { $0.noteStore(key) } }
-      let index = try #require(model.file.current)
-      let cell = try #require(index.cell(of: IndexEntry.tag(of: model.digest(lost)), rowID: lost + 1))
-      index.setTagWord(cell, 0)
-      #expect(index.isIntact() == false)
-      #expect(index.forEachCheckedEntry { _ in } == [cell / IndexLayout.cellsPerBlock])
-      #expect(!index.isIntact(aroundHomeOf: IndexEntry.tag(of: model.digest(lost))))
-      // Without the check, the cells after the removed record would move up to the lost one.
-      model.transaction { $0.noteRemoval(0) }
-      #expect(model.file.takeCorruption())
-      #expect(model.file.current !== index)
-      while model.rebuild() == .unfinished {}
-      model.expectExact()
+    defer { onIndexStep = nil }
+    nonisolated(unsafe) let work = body
+    let thread = BackgroundThread {
+      work()
+      isDone.update { $0 = true }
     }
-  }
-
-  @Test("Zeros in place of cells and sums, and a corrupt journal, are found")
-  func zeros() throws {
-    try withFolder { path in
-      let model = Model(path: path)
-      model.transaction { for key in 0..<10 as Range<UInt64> { $0.noteStore(key) } }
-      var index = try #require(model.file.current)
-      for cell in 0..<index.allCellCount { index.setTagWord(cell, 0) }
-      for block in 0..<index.blockCount { index.blockSums[block].store(0, ordering: .relaxed) }
-      #expect(index.isIntact() == false)
-      #expect(!index.isIntact(aroundHomeOf: IndexEntry.tag(of: model.digest(1))))
-      #expect(model.begin() && !model.file.isIntact(aroundHomeOf: IndexEntry.tag(of: model.digest(1))))
-      #expect(model.begin())
-      while model.rebuild() == .unfinished {}
-      model.expectExact()
-      index = try #require(model.file.current)
-      #expect(model.begin() && model.file.reserve(1))
-      model.noteStore(77)
-      index.journal[0].store(0, ordering: .relaxed)
-      model.lastTransactionID += 1
-      #expect(model.begin())
-      #expect(model.file.takeCorruption() && model.file.current !== index)
-      while model.rebuild() == .unfinished {}
-      model.expectExact()
-    }
+    guard let thread else { return 0 }
+    _ = isDone.wait { $0 ? true : nil }
+    _ = thread.join { _ in stepCount.withLock { $0 } != step }
+    return stepCount.withLock { $0 }
   }
 
   @Test("A replacement and a hit add to the use count, and a move keeps it")
@@ -497,57 +381,9 @@ struct RecordIndexTests {
         try image.bytes.write(to: URL(fileURLWithPath: path))
         let other = model.reopened()
         if !image.isCommitted { (other.rows, other.next, other.lastTransactionID) = before }
-        #expect(other.begin())
-        #expect(other.file.current?.isComplete == true)
+        #expect(throws: Never.self) { try other.file.begin(transactionID: other.lastTransactionID + 1) }
         other.expectExact()
       }
-    }
-  }
-
-  @Test("After a power failure the index is rebuilt, newest records first, and older records of a key are deleted")
-  func rebuilding() throws {
-    try withFolder { path in
-      let first = Model(path: path)
-      first.transaction { for key in 0..<30 as Range<UInt64> { $0.noteStore(key) } }
-      let model = first.reopened(boot: Boot(high: 1, low: 1))
-      #expect(model.begin())
-      #expect(model.file.current?.isComplete == false)
-      #expect(model.find(3) == [])
-      // The index lacks the older record of this key.
-      model.transaction { model in
-        #expect(model.file.note(.insert(model.entry(3, model.next))))
-        model.rows[model.next] = 3
-        model.next += 1
-      }
-      #expect(model.find(3) == [31])
-      var stepCount = 0
-      while model.rebuild() != .done {
-        stepCount += 1
-        #expect(model.find(3) == [31])
-        model.lastTransactionID += 1
-        #expect(model.begin())
-      }
-      #expect(stepCount >= 6, "a step adds five records")
-      #expect(model.rows.values.filter { $0 == 3 }.count == 1)
-      model.expectExact()
-    }
-  }
-
-  @Test("An index that was closed cleanly is valid after a reboot, unless the data file has changed since")
-  func clean() throws {
-    try withFolder { path in
-      let first = Model(path: path)
-      first.transaction { for key in 0..<30 as Range<UInt64> { $0.noteStore(key) } }
-      #expect(first.file.markClean(transactionID: first.lastTransactionID + 1))
-      let second = first.reopened(boot: Boot(high: 1, low: 1))
-      #expect(second.begin())
-      #expect(second.file.current?.isComplete == true)
-      second.expectExact()
-      #expect(second.file.markClean(transactionID: second.lastTransactionID + 1))
-      second.lastTransactionID += 1
-      let third = second.reopened(boot: Boot(high: 2, low: 2))
-      #expect(third.begin())
-      #expect(third.file.current?.isComplete == false)
     }
   }
 
@@ -581,7 +417,7 @@ struct RecordIndexTests {
     func entry(_ number: UInt64) -> IndexEntry {
       IndexEntry(digest: SeededGenerator.mixed(number) >> 6, hostDigest: 0, rowID: number, byteCount: 1000)
     }
-    #expect(file.begin(transactionID: 1, recordCount: 0, nextRowID: 1))
+    #expect(file.use(try file.create(recordCount: 0), transactionID: 1))
     let index = try #require(file.current)
     for number in 1...20 as ClosedRange<UInt64> { #expect(index.insert(entry(number))) }
     let missed = await withTaskGroup(of: Int.self) { group in

@@ -28,6 +28,7 @@ struct SegmentCleanerTests {
       let logs = try RecordLogs(TableOpener(environment: environment, creates: true))
       self.logs = try #require(logs)
       file = IndexFile(path: directory + "/" + IndexLayout.fileName, owner: 1)
+      #expect(file.use(try file.create(recordCount: 0), transactionID: environment.lastTransactionID))
       counters.capacityByteCount = 40_000 * 64
       try write { (_) throws(LMDBError) in }
     }
@@ -40,14 +41,11 @@ struct SegmentCleanerTests {
     var index: RecordIndex { file.current! }
 
     func write(_ body: (borrowing WriteTransaction) throws(LMDBError) -> Void) throws {
-      func begin(_ transaction: borrowing WriteTransaction) {
-        #expect(file.begin(transactionID: transaction.id, recordCount: rows.count, nextRowID: counters.nextRowID))
-      }
       try environment.write { (transaction) throws(LMDBError) in
-        begin(transaction)
+        try file.begin(transactionID: transaction.id)
         try body(transaction)
       }
-      try environment.write { (transaction) throws(LMDBError) in begin(transaction) }
+      try environment.write { (transaction) throws(LMDBError) in try file.begin(transactionID: transaction.id) }
     }
 
     func record(_ key: UInt64, byteCount: Int) -> [UInt8] {

@@ -26,7 +26,7 @@ final class StructureChecker: Sendable {
   private struct State {
     /// The position of the check; nil when there is nothing to check.
     var position: DataFile.StructurePosition?
-    /// The position of the check of `dates`, which precedes a rebuild of the index.
+    /// The position of the check of `dates`, which precedes the building of the index.
     var datesPosition: DataFile.StructurePosition?
     var areDatesChecked = false
   }
@@ -109,7 +109,7 @@ final class StructureChecker: Sendable {
     }
   }
 
-  /// Checks some pages of `dates`, from which the index is rebuilt. Returns whether all of them are checked.
+  /// Checks some pages of `dates`, from which the index is built. Returns whether all of them are checked.
   func checkDates() throws(LMDBError) -> Bool {
     guard isUnchecked.load(ordering: .relaxed) else { return true }
     let (position, isDone) = state.withLock { ($0.datesPosition ?? .start, $0.areDatesChecked) }

@@ -20,8 +20,6 @@ extension RecordDatabase {
   ) throws(LMDBError) -> (removed: Int, isApplied: Bool) {
     var tombstone = Tombstone(sequence: sequence, scope: scope, mode: mode, lastRowID: counters.nextRowID &- 1)
     var removed = 0
-    var isKey = false
-    if case .key = scope { isKey = isIndexComplete }
     let mayStart = budget > 0 && !counters.hasFreedEnough
     if mayStart, let rows = try directRows(of: tombstone, budget: &budget, in: transaction) {
       let next: UInt64?
@@ -32,7 +30,7 @@ extension RecordDatabase {
       }
       if next == nil { return (removed, true) }
     }
-    if isKey { return (removed, false) }
+    if case .key = scope { return (removed, false) }
     tombstone.lastRowID = counters.takeNumber()
     try putTombstone(tombstone, for: MetaKey.tombstone(sequence, mode), counters: &counters, in: transaction)
     return (removed, true)
@@ -46,9 +44,8 @@ extension RecordDatabase {
   private func directRows(
     of tombstone: Tombstone, budget: inout Int, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> [UInt64]? {
-    guard isIndexComplete else { return nil }
     if case .key(let key) = tombstone.scope {
-      let rows = try candidateRows(of: keyDigest(of: key))
+      let rows = candidateRows(of: keyDigest(of: key))
       budget -= max(rows.count, 1)
       return rows
     }
@@ -93,18 +90,6 @@ extension RecordDatabase {
     _ progress: SweepProgress, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     try meta.put(progress.encoded, for: MetaKey.sweep, in: transaction)
-  }
-
-  /// Hides all stored records of a key with a tombstone until the index is complete.
-  func hide(
-    _ key: [UInt8], counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) {
-    let tombstone = Tombstone(
-      sequence: .max, scope: RemovalScope.key(key).abbreviated, lastRowID: counters.takeNumber())
-    // No removal in the log has this number. The digest distinguishes tombstones of several keys.
-    let metaKey = MetaKey.tombstone(.max, .hard) + withUnsafeBytes(of: keyDigest(of: key).bigEndian) { Array($0) }
-    try putTombstone(tombstone, for: metaKey, counters: &counters, in: transaction)
-    index.current?.lastTombstone = transaction.id
   }
 
   /// Returns the tombstones in the database.

@@ -145,22 +145,16 @@ extension RecordDatabase {
     return removed
   }
 
-  /// Deletes the records with the same cache key and Vary key that are not newer. Returns how many there were.
+  /// Deletes the record with the same cache key and Vary key, unless it is newer. Returns how many there were.
   ///
   /// Another process may have stored a newer one since this one was queued.
-  ///
-  /// While the index is rebuilt, a tombstone hides all variants of the key instead, because some may be found later.
   func removeVariant(
     of head: RecordHeader, counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Int {
     let key = head.key.bytes
-    guard isIndexComplete else {
-      try hide(key, counters: &counters, in: transaction)
-      return 0
-    }
     let vary = head.varyBytes
     var removed = 0
-    for rowID in try candidateRows(of: keyDigest(of: key)) {
+    for rowID in candidateRows(of: keyDigest(of: key)) {
       let isSame = try heads.withHeader(of: rowID, in: transaction) {
         $0.key.elementsEqual(key) && $0.vary.elementsEqual(vary) && !$0.isNewer(than: head)
       }
@@ -170,13 +164,9 @@ extension RecordDatabase {
   }
 
   /// Deletes corrupt records. Returns how many of them still existed.
-  ///
-  /// Deletes none while the index is rebuilt, because older records of the same keys could reappear. The next lookup
-  /// finds the corrupt records again.
   func removeCorrupt(
     _ rowIDs: Set<UInt64>, counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Int {
-    guard isIndexComplete else { return 0 }
     var removed = 0
     var unreliable: Set<UInt64> = []
     for rowID in rowIDs {

@@ -101,7 +101,7 @@ extension RecordDatabase {
     of head: RecordHeader, digest: UInt64, counters: inout PersistentCounters,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> (replaced: Int, pushedOut: Int, replacedRow: UInt64?) {
-    let rows = try candidateRows(of: digest)
+    let rows = candidateRows(of: digest)
     if rows.isEmpty { return (0, 0, nil) }
     let key = head.key.bytes
     let vary = head.varyBytes
@@ -126,8 +126,7 @@ extension RecordDatabase {
     var pushedOut = 0
     // Sort by time, because eviction may have moved rows.
     if others.count >= StorageFormat.maximumVariantCountPerKey { others.sort { $0.storedAt < $1.storedAt } }
-    // During a rebuild, deleting a record could make an older record of the same variant visible again.
-    while others.count >= StorageFormat.maximumVariantCountPerKey, isIndexComplete {
+    while others.count >= StorageFormat.maximumVariantCountPerKey {
       try removeRecord(others.removeFirst().rowID, counters: &counters, in: transaction)
       pushedOut += 1
     }

@@ -177,18 +177,15 @@ struct Evictor: Sendable {
   ///
   /// A transaction ends when it has freed about `pageCount` pages or `entryCount` records, or reached its own limits.
   ///
-  /// While the index is rebuilt, evicts the oldest records.
-  ///
   /// - Parameter isCautious: Whether hardly any page is free, as after `MDB_MAP_FULL`. No record is then moved.
   /// - Returns: The number of evicted records; 0 if there was nothing to evict.
   func evict(pageCount: Int, entryCount: Int = .max, isCautious: Bool = false) throws(LMDBError) -> Int {
     let goal = EvictionGoal(
       pageCount: pageCount, entryCount: entryCount, isCautious: isCautious, budget: space.budget)
-    guard database.isIndexComplete else { return try evictOldest(goal) }
     // A step may evict nothing, and only drop a segment whose records were all deleted.
     for _ in 0..<Self.maximumStepCount {
       switch try freeSegment(goal) {
-      case nil: return try database.isIndexComplete ? removeStrays() : evictOldest(goal)
+      case nil: return try removeStrays()
       case 0?: continue
       case let count?: return count
       }
@@ -198,38 +195,12 @@ struct Evictor: Sendable {
 
   private static let maximumStepCount = 256
 
-  // MARK: While the index is rebuilt
-
-  /// Evicts the oldest records.
-  ///
-  /// A record may have an older one of the same key, which must be deleted first.
-  private func evictOldest(_ goal: EvictionGoal) throws(LMDBError) -> Int {
-    let removed = try space.commit { (transaction) throws(LMDBError) -> Int in
-      var counters = try database.counters(in: transaction)
-      counters.freeablePageCount = goal.freeablePageCount
-      let live = try database.environment.livePageCount(in: transaction)
-      var removed = 0
-      while removed < goal.listedRecordCount, !counters.hasFreedEnough {
-        guard let rowID = try database.heads.firstRowID(in: transaction) else { break }
-        try database.removeRecord(rowID, use: .remember, counters: &counters, in: transaction)
-        removed += 1
-        let freed = try live - database.environment.livePageCount(in: transaction) + counters.deferredPageCount
-        if freed >= goal.pageCount { break }
-      }
-      if removed > 0 { try database.setCounters(counters, in: transaction) }
-      return removed
-    }
-    context.counts.countRemovals(removed, .overCapacity)
-    return removed
-  }
-
   /// Deletes index entries without a record, and the rows that corruption left in other tables. Returns their number.
   ///
   /// Call this if no record is left.
   private func removeStrays() throws(LMDBError) -> Int {
     guard let index = database.index.current, index.recordCount > 0 else { return 0 }
     return try space.commit { (transaction) throws(LMDBError) -> Int in
-      guard database.isIndexComplete else { return 0 }
       var counters = try database.counters(in: transaction)
       var entries: [IndexEntry] = []
       index.forEachEntry(in: 0..<index.allCellCount) { if entries.count < 256 { entries.append($0) } }
@@ -255,7 +226,7 @@ struct Evictor: Sendable {
   }
 
   private func freeSegment(_ goal: EvictionGoal, with cleaner: inout SegmentCleaner) throws(LMDBError) -> Int? {
-    guard let index = database.index.current, index.isComplete else { return nil }
+    guard let index = database.index.current else { return nil }
     let rows = try database.environment.read { (transaction) throws(LMDBError) in
       let tombstones = try context.removals.tombstones(in: transaction)
       return try cleaner.choose(
@@ -268,7 +239,7 @@ struct Evictor: Sendable {
     let known = cleaner
     let step = try space.commit { (transaction) throws(LMDBError) -> SegmentCleaner.Step? in
       removed = [:]
-      guard database.isIndexComplete, let index = database.index.current else { return nil }
+      guard let index = database.index.current else { return nil }
       var counters = try database.counters(in: transaction)
       counters.freeablePageCount = goal.freeablePageCount
       let tombstones = try context.removals.tombstones(in: transaction)
@@ -344,8 +315,6 @@ private struct EvictionGoal {
   let isCautious: Bool
   /// The maximum number of records that a step examines in a segment.
   let recordCount: Int
-  /// The maximum number of records that are deleted individually. Each may copy leaves of its own.
-  let listedRecordCount: Int
   /// The approximate maximum of the bytes of the examined records.
   let byteCount: Int
   let freeablePageCount: Int
@@ -355,7 +324,6 @@ private struct EvictionGoal {
     self.entryCount = entryCount
     self.isCautious = isCautious
     recordCount = min(budget.cleaningRecordCount, isCautious ? max(pageCount, 1) : .max)
-    listedRecordCount = max(min(budget.evictionRecordCount, pageCount, entryCount), 1)
     byteCount = budget.cleaningByteCount
     freeablePageCount = isCautious ? PersistentCounters().freeablePageCount : budget.freeablePageCount
   }

@@ -101,7 +101,7 @@ struct SegmentCleaner {
       examined.append((rowID, examine(rowID, record)))
       return true
     }
-    index.loadBlocks(of: examined.lazy.compactMap { $0.examination.removable?.tag })
+    index.loadCells(of: examined.lazy.compactMap { $0.examination.removable?.tag })
     rows.found = examined.map { (rowID, examination) in
       let cell = examination.removable.flatMap { index.cell(of: $0.tag, rowID: rowID) }
       let entry = cell.map(index.entry(in:))

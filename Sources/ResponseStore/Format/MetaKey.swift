@@ -7,8 +7,6 @@ enum MetaKey {
   static let counters = Array("counters".utf8)
   /// The prefix of tombstones, followed by the sequence number in the removal log, and for a soft removal by its kind
   /// and time.
-  ///
-  /// The tombstone of a key that is hidden while the index is rebuilt has the highest number, then the key's digest.
   static let tombstonePrefix = Array("purge/".utf8)
   /// The progress of a sweep, which deletes or marks the records that tombstones cover.
   static let sweep = Array("sweep".utf8)

@@ -18,10 +18,6 @@ struct PersistentCounters: Sendable, Equatable {
   var knownRemoval: UInt64 = 0
   /// The transaction that last added or deleted a tombstone.
   var lastTombstoneChange: UInt64 = 0
-  /// The first row ID that could be stored while the index was incomplete; 0 when the index is complete.
-  ///
-  /// From this row ID on, a record may have an older record of the same key and variant that the index did not contain.
-  var firstUnindexedRowID: UInt64 = 0
   /// The size in bytes from which a segment takes no more records. Not stored.
   var closingByteCount: Int { Segment.closingByteCount(capacityByteCount: Int(clamping: capacityByteCount)) }
   /// The segments that take new records.
@@ -43,8 +39,8 @@ struct PersistentCounters: Sendable, Equatable {
   init() {}
 
   init?(_ bytes: UnsafeRawBufferPointer) {
-    // Eight numbers, and three for each open segment.
-    guard let bytes = ChecksummedValue.content(of: bytes), bytes.count >= 64, bytes.count % 24 == 64 % 24 else {
+    // Seven numbers, and three for each open segment.
+    guard let bytes = ChecksummedValue.content(of: bytes), bytes.count >= 56, bytes.count % 24 == 56 % 24 else {
       return nil
     }
     var reader = ByteReader(bytes)
@@ -56,7 +52,6 @@ struct PersistentCounters: Sendable, Equatable {
     lastAppliedRemoval = next()
     knownRemoval = next()
     lastTombstoneChange = next()
-    firstUnindexedRowID = next()
     while !reader.isAtEnd {
       let (firstRowID, byteCount, recordCount) = (next(), next(), next())
       openSegments.insert(
@@ -68,7 +63,6 @@ struct PersistentCounters: Sendable, Equatable {
     var writer = ByteWriter()
     for number in [
       nextRowID, entryCount, payloadByteCount, capacityByteCount, lastAppliedRemoval, knownRemoval, lastTombstoneChange,
-      firstUnindexedRowID,
     ] {
       writer.append(number)
     }

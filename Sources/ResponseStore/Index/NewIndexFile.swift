@@ -3,23 +3,22 @@ import LMDB
 import SystemFiles
 
 /// An index file under another name, so that no process sees an unfinished one.
-///
-/// The holder of the database's write lock uses it, until it is put in place.
 struct NewIndexFile {
   let index: RecordIndex
   let inode: UInt64
   private let path: String
 
-  /// Creates and maps a file without records.
+  /// Creates and maps a file without records, and touches each page of it.
   ///
   /// - Parameters:
   ///   - path: The path at which the file will be put in place.
+  ///   - owner: The identity of the data file.
   ///   - allocate: Allocates a file's space, and returns 0 or an error number.
   /// - Throws: ``LMDBError`` with the system call that failed.
-  init(path: String, cellCount: Int, allocate: (CInt, Int) -> CInt) throws(LMDBError) {
+  init(path: String, cellCount: Int, owner: UInt64, allocate: (CInt, Int) -> CInt) throws(LMDBError) {
     self.path = path
     let temporaryPath = Self.temporaryPath(of: path)
-    // A process that died, or now replaces the same index, left this file.
+    // A process that died, or that was suspended for long, left this file.
     unlink(temporaryPath)
     let descriptor = FileDescriptor.open(
       temporaryPath, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode: 0o600)
@@ -35,10 +34,13 @@ struct NewIndexFile {
       unlink(temporaryPath)
       throw LMDBError(code: .init(rawValue: number), function: allocation == 0 ? "mmap" : "posix_fallocate")
     }
-    index.initialize(transactionID: 0)
+    index.touch()
     index[IndexLayout.Word.magic] = IndexLayout.magic
+    index[IndexLayout.Word.owner] = owner
     index[IndexLayout.Word.cellCount] = UInt64(cellCount)
     index[IndexLayout.Word.fileNumber] = .random(in: 1 ... .max)
+    index[IndexLayout.Word.inode] = UInt64(status.st_ino)
+    index[IndexLayout.Word.device] = UInt64(status.st_dev)
     (self.index, inode) = (index, UInt64(status.st_ino))
   }
 

@@ -1,26 +1,17 @@
 /// Changes of cells, by the holder of the database's write lock.
 ///
-/// A process may be killed between any two words. Two words of the header therefore describe the change in progress:
-/// - ``IndexLayout/Word/occupancy`` holds the record count and the cell whose content is invalid: before a free cell is
-///   filled, and while a cell is freed.
-/// - ``IndexLayout/Word/changingHome`` tells which blocks may not match their sums.
-///
-/// The next process with the lock frees that cell and computes those sums. It then continues the journal with the
-/// interrupted change, which may be complete.
+/// A process may be killed between any two words. ``IndexLayout/Word/occupancy`` therefore holds the cell whose content
+/// is invalid: before a free cell is filled, and while a cell is freed. The next process with the lock frees that cell.
+/// It then continues the journal with the interrupted change, which may be complete.
 extension RecordIndex {
   /// The number of cells in use, and the cell whose content is invalid.
-  private var occupancy: (count: Int, invalidCell: Int?) {
+  var occupancy: (count: Int, invalidCell: Int?) {
     get {
       let word = self[IndexLayout.Word.occupancy]
       let cell = Int(word & 0xffff_ffff) - 1
       return (Int(word >> 32), cell < 0 ? nil : cell)
     }
     set { self[IndexLayout.Word.occupancy] = UInt64(newValue.count) << 32 | UInt64((newValue.invalidCell ?? -1) + 1) }
-  }
-
-  /// Sets the home of the record whose change is in progress.
-  private func setChangingHome(_ home: Int?) {
-    self[IndexLayout.Word.changingHome] = home.map { IndexLayout.CheckedNumber.word(UInt64($0)) } ?? 0
   }
 
   /// Returns the cell of a record.
@@ -34,15 +25,12 @@ extension RecordIndex {
   /// Inserts a record unless it exists. Returns false if there is no free cell.
   func insert(_ entry: IndexEntry) -> Bool {
     guard cell(of: entry.tag, rowID: entry.rowID) == nil else { return true }
-    let home = home(of: entry.tag)
-    let cell = firstFreeCell(from: home)
-    guard cell < home + IndexLayout.maximumProbeLength else { return false }
+    let cell = firstFreeCell(from: home(of: entry.tag))
+    guard cell < allCellCount else { return false }
     let count = occupancy.count
-    setChangingHome(home)
     occupancy = (count + 1, cell)
     setCell(cell, tagWord: entry.tagWord, rowWord: entry.rowWord)
     occupancy = (count + 1, nil)
-    setChangingHome(nil)
     return true
   }
 
@@ -50,9 +38,7 @@ extension RecordIndex {
   func replace(rowID: UInt64, with entry: IndexEntry) -> Bool {
     guard cell(of: entry.tag, rowID: entry.rowID) == nil else { return true }
     guard let cell = cell(of: entry.tag, rowID: rowID) else { return false }
-    setChangingHome(home(of: entry.tag))
     setCell(cell, tagWord: entry.tagWord, rowWord: entry.rowWord)
-    setChangingHome(nil)
     return true
   }
 
@@ -60,29 +46,15 @@ extension RecordIndex {
   func remove(tag: UInt64, rowID: UInt64, remembering: Bool = false) {
     guard let cell = cell(of: tag, rowID: rowID) else { return }
     if remembering { putGhost(tag: tag, useCount: entry(in: cell).useCount) }
-    setChangingHome(home(of: tag))
     occupancy.invalidCell = cell
     freeInvalidCell()
-    setChangingHome(nil)
-  }
-
-  /// Completes or reverts the change of a cell during which a process was killed. Returns false if the word that tells
-  /// about it is corrupt.
-  func recoverChange() -> Bool {
-    let word = self[IndexLayout.Word.changingHome]
-    guard word != 0 else { return true }
-    guard let home = IndexLayout.CheckedNumber.number(in: word), home < UInt64(cellCount) else { return false }
-    freeInvalidCell()
-    computeSums(fromHome: Int(home))
-    setChangingHome(nil)
-    return true
   }
 
   /// Frees the cell whose content is invalid, if there is one.
   ///
   /// Records after it move forward, so that no record has a free cell between itself and its home.
-  private func freeInvalidCell() {
-    guard var cell = occupancy.invalidCell, cell < allCellCount else { return }
+  func freeInvalidCell() {
+    guard var cell = occupancy.invalidCell else { return }
     var next = cell + 1
     while next < allCellCount {
       let tagWord = tagWord(next)
@@ -98,61 +70,38 @@ extension RecordIndex {
     occupancy = (max(occupancy.count - 1, 0), nil)
   }
 
-  /// The result of copying records to another index.
-  enum CopyResult {
-    case done
-    /// A record found no free cell in the other index.
-    case full
-    /// The cells do not match the sums of their blocks.
-    case corrupt
-  }
+  // MARK: New files
 
-  /// Copies the records of these home cells into another index, which does not have them yet.
-  func copyRecords(ofHomes homes: Range<Int>, into other: RecordIndex) -> CopyResult {
-    guard !homes.isEmpty else { return .done }
-    // A record is before the first free cell after its home.
-    let end = min(homes.upperBound + IndexLayout.maximumProbeLength, allCellCount)
-    var count = other.occupancy.count
-    var cell = homes.lowerBound
-    while cell < end {
-      if cell == homes.lowerBound || cell % IndexLayout.cellsPerBlock == 0 {
-        guard isIntact(block: cell / IndexLayout.cellsPerBlock) else { return .corrupt }
-      }
-      let tagWord = tagWord(cell)
-      let tag = IndexEntry.tag(inTagWord: tagWord)
-      if tagWord == 0 {
-        if cell >= homes.upperBound { break }
-      } else if homes.contains(home(of: tag)) {
-        let otherHome = other.home(of: tag)
-        let copy = other.firstFreeCell(from: otherHome)
-        guard copy < otherHome + IndexLayout.maximumProbeLength else { return .full }
-        other.setCell(copy, tagWord: tagWord, rowWord: rowWord(cell))
-        count += 1
-      }
-      cell += 1
-    }
-    other.occupancy = (count, nil)
-    return .done
-  }
-
-  /// Copies the journal and the header, except for sizes and counts, into an index that has the same records.
+  /// Adds records to a file that no other thread uses yet. Returns false if there is no free cell.
   ///
-  /// Returns false if the journal does not fit. Ghost entries are not copied: evicted records that are stored again then
-  /// start with a use count of 1.
-  func copyHeader(into other: RecordIndex) -> Bool {
-    let changeCount = min(self[IndexLayout.Word.changeCount], UInt64(journalCapacity))
-    guard changeCount <= other.journalCapacity else { return false }
-    for word in [
-      IndexLayout.Word.owner, IndexLayout.Word.boot, IndexLayout.Word.boot + 1, IndexLayout.Word.inflation,
-      IndexLayout.Word.lastTombstone, IndexLayout.Word.lastTombstoneComplement, IndexLayout.Word.transaction,
-      IndexLayout.Word.changeCount, IndexLayout.Word.appliedCount, IndexLayout.Word.rebuildStage,
-      IndexLayout.Word.rebuildRow, IndexLayout.Word.rebuildTime, IndexLayout.Word.journalSum,
-    ] {
-      other[word] = self[word]
+  /// The caller sets ``occupancy`` at the end.
+  ///
+  /// - Parameter records: The words of their cells.
+  func add(_ records: [(tagWord: UInt64, rowWord: UInt64)]) -> Bool {
+    loadCells(of: records.lazy.map { IndexEntry.tag(inTagWord: $0.tagWord) })
+    return records.allSatisfy { add(tagWord: $0.tagWord, rowWord: $0.rowWord) }
+  }
+
+  @inline(__always)
+  private func add(tagWord: UInt64, rowWord: UInt64) -> Bool {
+    let cell = firstFreeCell(from: home(of: IndexEntry.tag(inTagWord: tagWord)))
+    guard cell < allCellCount else { return false }
+    setCell(cell, tagWord: tagWord, rowWord: rowWord)
+    return true
+  }
+
+  /// Adds all records, with their uses, to another file that no other thread uses yet. Returns false if there is no free
+  /// cell.
+  ///
+  /// Homes ascend with the tags, so both files are passed once from the beginning to the end. Ghosts are not copied: an
+  /// evicted record that is stored again then starts with a use count of 1.
+  func copyRecords(into other: RecordIndex) -> Bool {
+    for cell in 0..<allCellCount {
+      let tagWord = tagWord(cell)
+      guard tagWord == 0 || other.add(tagWord: tagWord, rowWord: rowWord(cell)) else { return false }
     }
-    for word in 0..<Int(changeCount) * IndexLayout.wordsPerChange {
-      other.journal[word].store(journal[word].load(ordering: .relaxed), ordering: .relaxed)
-    }
+    other.occupancy = (recordCount, nil)
+    other.inflation = inflation
     return true
   }
 }

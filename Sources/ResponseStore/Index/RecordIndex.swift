@@ -4,9 +4,9 @@ import SystemFiles
 
 /// An index of the stored records in a file that all processes map.
 ///
-/// It maps the digest of a cache key to row IDs, with the use count and the size of each record. The index is a hint;
-/// the database is the truth. A lookup takes the row IDs of a digest, reads each record in its own snapshot, and
-/// compares the whole key. A row that does not exist or has another key is a miss.
+/// It maps the digest of a cache key to row IDs, with the use count and the size of each record. It has exactly the
+/// records of the last commit that was published. A lookup takes the row IDs of a digest, reads each record in its own
+/// snapshot, and compares the whole key. A row that does not exist or has another key is a miss.
 ///
 /// The cells are a hash table with linear probing. A record is in its home cell or after it, with no free cell between.
 /// A probe therefore ends at the first free cell. Homes ascend with the tags, so a larger table is filled in the order
@@ -32,24 +32,19 @@ final class RecordIndex: @unchecked Sendable {
   private let cells: UnsafeMutablePointer<Word>
   private let ghosts: UnsafeMutablePointer<Atomic<UInt32>>
   private let ghostCount: Int
-  let blockSums: UnsafeMutablePointer<Atomic<UInt32>>
-  let blockCount: Int
 
   /// Takes ownership of a mapping of ``IndexLayout/byteCount(cellCount:)`` bytes.
   init(mapped memory: UnsafeMutableRawPointer, cellCount: Int) {
     self.memory = memory
     self.cellCount = cellCount
     byteCount = IndexLayout.byteCount(cellCount: cellCount)
-    allCellCount = cellCount + IndexLayout.maximumProbeLength
+    allCellCount = cellCount + IndexLayout.tailCellCount
     header = memory.bindMemory(to: Word.self, capacity: byteCount / 8)
     journal = header + IndexLayout.pageByteCount / 8
     cells = journal + IndexLayout.journalByteCount(cellCount: cellCount) / 8
     ghostCount = IndexLayout.ghostCount(cellCount: cellCount)
     ghosts = UnsafeMutableRawPointer(cells + allCellCount * IndexLayout.wordsPerCell)
       .bindMemory(to: Atomic<UInt32>.self, capacity: ghostCount)
-    blockCount = IndexLayout.blockCount(cellCount: cellCount)
-    blockSums = UnsafeMutableRawPointer(ghosts + ghostCount)
-      .bindMemory(to: Atomic<UInt32>.self, capacity: blockCount)
   }
 
   /// Maps an index file; nil if `mmap` fails.
@@ -62,13 +57,12 @@ final class RecordIndex: @unchecked Sendable {
     advise(MADV_RANDOM)
   }
 
-  /// Creates an index in this process's private memory.
-  convenience init(cellCount: Int) {
+  /// Creates an index in this process's private memory; nil without memory.
+  convenience init?(cellCount: Int) {
     let byteCount = IndexLayout.byteCount(cellCount: cellCount)
     let memory = mmap(nil, byteCount, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-    guard let memory, memory != MAP_FAILED else { fatalError("No memory for an index of \(cellCount) cells") }
+    guard let memory, memory != MAP_FAILED else { return nil }
     self.init(mapped: memory, cellCount: cellCount)
-    initialize(transactionID: 0)
   }
 
   deinit {
@@ -91,51 +85,27 @@ final class RecordIndex: @unchecked Sendable {
 
   func entry(in cell: Int) -> IndexEntry { IndexEntry(tagWord: tagWord(cell), rowWord: rowWord(cell)) }
 
-  func setTagWord(_ cell: Int, _ tagWord: UInt64) {
+  /// Changes a cell. The first word is written last; see ``RecordIndex``.
+  func setCell(_ cell: Int, tagWord: UInt64, rowWord: UInt64) {
+    reachedIndexStep()
+    cells[cell * IndexLayout.wordsPerCell + 1].store(rowWord, ordering: .releasing)
     reachedIndexStep()
     cells[cell * IndexLayout.wordsPerCell].store(tagWord, ordering: .releasing)
   }
 
-  func setRowWord(_ cell: Int, _ rowWord: UInt64) {
-    reachedIndexStep()
-    cells[cell * IndexLayout.wordsPerCell + 1].store(rowWord, ordering: .releasing)
-  }
-
-  /// The boot in which the file was last opened.
-  var boot: Boot {
-    get { Boot(high: self[IndexLayout.Word.boot], low: self[IndexLayout.Word.boot + 1]) }
-    set { (self[IndexLayout.Word.boot], self[IndexLayout.Word.boot + 1]) = (newValue.high, newValue.low) }
-  }
-
   /// The present inflation of eviction, which each used record receives.
   var inflation: Double {
-    get {
-      let value = Double(bitPattern: self[IndexLayout.Word.inflation])
-      // A corrupt file can contain any value.
-      return value.isFinite ? max(value, 0) : 0
-    }
+    get { Double(bitPattern: self[IndexLayout.Word.inflation]) }
     set { self[IndexLayout.Word.inflation] = newValue.bitPattern }
   }
 
-  /// The transaction that created the file, or a later one that hid a key with a tombstone of its own; `.max` if the
-  /// word is corrupt.
-  @inline(__always)
-  var lastTombstone: UInt64 {
-    get {
-      let word = self[IndexLayout.Word.lastTombstone]
-      return self[IndexLayout.Word.lastTombstoneComplement] == ~word ? word : .max
-    }
-    set {
-      self[IndexLayout.Word.lastTombstone] = newValue
-      self[IndexLayout.Word.lastTombstoneComplement] = ~newValue
-    }
-  }
-
   /// The number of records in the index.
-  var recordCount: Int { min(Int(self[IndexLayout.Word.occupancy] >> 32), allCellCount) }
+  var recordCount: Int { occupancy.count }
 
-  /// Whether the index contains every record of the database; false during a rebuild.
-  var isComplete: Bool { self[IndexLayout.Word.rebuildStage] == IndexLayout.RebuildStage.complete }
+  /// Whether there are cells for `count` more records.
+  func hasSpace(for count: Int) -> Bool {
+    (recordCount + count) * 100 <= cellCount * IndexLayout.fullPercent
+  }
 
   // MARK: Looking up
 
@@ -215,24 +185,21 @@ final class RecordIndex: @unchecked Sendable {
   @inline(__always)
   func firstFreeCell(from home: Int) -> Int {
     var cell = home
-    let end = home + IndexLayout.maximumProbeLength
-    while cell < end, tagWord(cell) != 0 { cell += 1 }
+    while cell < allCellCount, tagWord(cell) != 0 { cell += 1 }
     return cell
   }
 
-  /// Loads the blocks and ghost entries of several records into the processor's cache.
+  /// Loads the cells and ghost entries of several records into the processor's cache.
   ///
   /// Each probe of a large index waits for memory. The reads of this loop do not depend on each other, so the processor
   /// waits for many of them at once.
-  func loadBlocks(of tags: some Sequence<UInt64>) {
+  func loadCells(of tags: some Sequence<UInt64>) {
     for tag in tags {
-      let block = home(of: tag) / IndexLayout.cellsPerBlock
-      // A line of 64 bytes holds four cells. The last block may be shorter.
-      let first = block * IndexLayout.cellsPerBlock
-      for cell in stride(from: first, to: min(first + IndexLayout.cellsPerBlock, allCellCount), by: 4) {
+      let home = home(of: tag)
+      // A line of 64 bytes holds four cells.
+      for cell in stride(from: home, to: min(home + 9, allCellCount), by: 4) {
         _ = cells[cell * IndexLayout.wordsPerCell].load(ordering: .relaxed)
       }
-      _ = blockSums[block].load(ordering: .relaxed)
       _ = ghosts[ghostPlace(of: tag)].load(ordering: .relaxed)
     }
   }
@@ -275,35 +242,17 @@ final class RecordIndex: @unchecked Sendable {
 
   // MARK: Memory
 
-  /// Releases the disk space of all cells, even if other processes still have the file mapped.
-  ///
-  /// Those processes find no record in it, and see that it is incomplete and not in use.
-  func releaseCells() {
-    var position = IndexLayout.pageByteCount
-    releaseSpace(from: &position, byteCount: byteCount)
-  }
-
-  /// Does a part of ``releaseCells()``. Returns whether nothing is left.
-  ///
-  /// - Parameter position: The end of the part that was released; at first that of the header page.
-  @discardableResult
-  func releaseSpace(from position: inout Int, byteCount count: Int) -> Bool {
-    // Do this first: a process that finds no record must not consider the index complete.
-    setRebuildPosition(.rows(below: .max))
-    let end = position + min(count, byteCount - position)
-    // If the file system does not support this, the space is freed when the last process unmaps the file.
-    madvise(memory + position, end - position, MADV_REMOVE)
-    position = end
-    return end == byteCount
+  /// Writes to each page, so that later changes meet no page fault. Call this before the first record is added.
+  func touch() {
+    for offset in stride(from: 0, to: byteCount, by: IndexLayout.pageByteCount) {
+      header[offset / 8].store(0, ordering: .relaxed)
+    }
   }
 
   /// Replaces the mapping with zeros, which releases its hold on the file. Later and concurrent lookups find no record.
   func retire() {
     mmap(memory, byteCount, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
   }
-
-  /// Syncs the first `byteCount` bytes to disk.
-  func synchronize(byteCount: Int) -> Bool { msync(memory, byteCount, MS_SYNC) == 0 }
 
   /// Removes the pages from this process's resident memory; they stay in the page cache.
   ///

@@ -50,8 +50,6 @@ final class BackgroundThreads: Sendable {
 
   private func runWriter() {
     while waitForWork() { writer.writePending() }
-    // Do this on the writer thread, because it may wait for another process that writes.
-    closeIndex()
   }
 
   /// Waits until there is urgent work, a full batch, or the commit delay of a write has passed.
@@ -136,13 +134,12 @@ final class BackgroundThreads: Sendable {
     }
     var areDone = true
     for thread in running
-    where !thread.join(waiting: { context.waitUnlessStalled($0, for: { $0 ? true : nil }) != nil }) {
+    where !thread.join(waiting: { context.waitUnlessStalled($0, countsSteps: true, for: { $0 ? true : nil }) != nil }) {
       areDone = false
     }
     if areDone {
       // Write the rest, if there is no writer thread or this is the writer thread.
       while writer.writePending() {}
-      if running.isEmpty, !context.options.opensExistingOnly { closeIndex() }
     } else {
       context.log(.failedClosing, "Closing timed out waiting for the write lock; queued responses were lost")
     }
@@ -161,14 +158,6 @@ final class BackgroundThreads: Sendable {
     context.close(as: final)
     queue.update { $0.isClosed = true }
     return true
-  }
-
-  /// Marks the index as clean, if the data has not failed and the directory has not moved.
-  private func closeIndex() {
-    guard context.storeDirectory.statusPage?.hasFailed != true,
-      context.database.environment.isDataFile(ofDirectory: context.directory)
-    else { return }
-    context.database.closeIndex()
   }
 
   private func forget() {

@@ -1,60 +1,157 @@
+import Glibc
 import LMDB
 
-/// Rebuilds an incomplete index, and replaces one that grows or is too large for the capacity.
+/// Builds the index while it is absent, and replaces it with one of another size.
 ///
-/// It has no state: the index file contains the position of a rebuild. The eviction thread runs the steps; opening a
-/// store runs the first one. Calls ``StructureChecker``.
+/// Owns the turn of this process, and when it tries again after a failure. The eviction thread and the writer thread
+/// call it; opening a store builds a small index. Calls ``StructureChecker``.
 struct IndexMaintainer: Sendable {
-  /// The number of rows that one step adds. Writers wait a millisecond or two.
-  static let rebuildStepCount = 4096
-  /// The number of cells whose records one step copies to another index. Writers wait a few milliseconds.
-  static let replacementStepCount = 65_536
+  /// The maximum number of records whose index is built while the store is opened.
+  static let recordCountIndexedAtOnce = 32_768
+  /// An index with at most this number of cells is replaced by the writer, which takes a millisecond.
+  private static let directCellCount = 1 << 16
 
   let context: StoreContext
   private var database: RecordDatabase { context.database }
+  private var index: IndexFile { context.database.index }
   let checker: StructureChecker
+  /// A thread that changes the file holds this lock.
+  private let turn = Monitor(State())
 
-  /// Compares all cells with their sums, so that a corrupt index is rebuilt even if nothing is stored or removed.
-  ///
-  /// Takes 0.1 s for 10,000,000 records, and no lock unless a block does not match.
-  func checkIndex() throws(LMDBError) {
-    guard let index = database.index.current, index.isComplete else { return }
-    let suspects = index.mismatchedBlocks()
-    guard !suspects.isEmpty else { return }
-    // Without the write lock, a change in progress looks the same.
-    let isIntact = try database.write { (_) throws(LMDBError) in database.index.isIntact(index, blocks: suspects) }
-    // Begin the next transaction now, with a new index.
-    if !isIntact { try database.write { (_) throws(LMDBError) in } }
+  private struct State {
+    /// When this process may try again after a failure.
+    var retriesAt = MonotonicTime.now
+    /// When this process may wait again for another one that replaces the index.
+    var waitsAt = MonotonicTime.now
   }
 
-  /// Adds some records to an incomplete index. Returns true if there is more to do.
-  func rebuildIndex() throws(LMDBError) -> Bool {
-    if database.index.takeCorruption() {
-      context.log(.corruptIndex, "The index is corrupt and is being rebuilt")
+  // MARK: Building
+
+  /// Uses the index of this boot, if there is one that fits the data, and builds that of a small store.
+  ///
+  /// - Parameter isAlone: Whether no other process uses the directory.
+  func prepare(isAlone: Bool) throws(LMDBError) {
+    if isAlone { index.deleteUnfinishedFile() }
+    let recordCount = try database.counters().entryCount
+    if try hasFittingIndex(), isAlone, index.current.map({ UInt64($0.recordCount) }) != recordCount { index.discard() }
+    let isSmall = recordCount <= UInt64(Self.recordCountIndexedAtOnce) && !checker.isUnchecked.load(ordering: .relaxed)
+    if index.isAbsent, isSmall || !context.options.runsInBackground { _ = ensureIndex(waits: false) }
+  }
+
+  /// Returns whether an index is in use. While there is none, builds it, or waits for the process that does.
+  ///
+  /// - Parameter waits: Whether to wait for another process.
+  func ensureIndex(waits: Bool = true) -> Bool {
+    if !index.isAbsent, index.current != nil { return true }
+    return turn.withLock { state in
+      let start = MonotonicTime.now
+      while context.isOpen, context.storeDirectory.statusPage?.hasFailed != true {
+        do throws(LMDBError) {
+          if try hasFittingIndex() { return true }
+          guard state.retriesAt <= .now else { return false }
+          if claimFile(since: start) {
+            defer { context.storeDirectory.releaseIndexClaim() }
+            try build()
+          } else if waits {
+            usleep(10_000)
+          } else {
+            return false
+          }
+        } catch {
+          noteFailure(error, &state)
+          return false
+        }
+      }
+      return false
     }
-    guard !database.isIndexComplete else { return false }
-    if !database.index.isReady {
-      // There may be space for an index by now.
+  }
+
+  /// Maps the index in use, unless it is not of the last commit. Returns whether there is one.
+  private func hasFittingIndex() throws(LMDBError) -> Bool {
+    guard !index.isAbsent else { return false }
+    do throws(LMDBError) {
       try database.write { (_) throws(LMDBError) in }
-      guard database.index.isReady else { return false }
+    } catch {
+      guard index.isAbsent else { throw error }
     }
-    if case .rows? = database.index.current?.rebuildPosition {
-      guard !checker.isUnchecked.load(ordering: .relaxed) else { return false }
-    } else if try !checker.checkDates() {
-      return context.isUsable
-    }
-    return try database.write { (transaction) throws(LMDBError) in
-      try database.rebuildIndex(limit: Self.rebuildStepCount, in: transaction)
+    return !index.isAbsent
+  }
+
+  private func build() throws(LMDBError) {
+    while index.isAbsent, context.isOpen {
+      while try !checker.checkDates() { guard context.isOpen else { return } }
+      if try database.buildIndex(progress: context.noteProgress) { return }
     }
   }
 
-  /// Copies some records to the index that replaces the present one. Returns true if there is more to do.
-  ///
-  /// New records copy others, too, so the index also grows if this thread has no time for it.
-  func replaceIndex() throws(LMDBError) -> Bool {
-    guard database.index.isBeingReplaced || database.index.isTooLarge else { return false }
-    return try database.write { (_) throws(LMDBError) in
-      database.index.advanceReplacement(homeCount: Self.replacementStepCount)
+  private func noteFailure(_ error: LMDBError, _ state: inout State) {
+    state.retriesAt = .now + (context.options.runsInBackground ? .seconds(1) : .zero)
+    if error.isCorruption {
+      context.fail("\(error)")
+    } else {
+      context.log(
+        .absentIndex, "The index cannot be built or mapped, so lookups miss and writes are dropped: \(error)")
     }
+  }
+
+  /// Claims the new file for this process, so that processes do not build the same index at once.
+  ///
+  /// A claim ends with its process. If a suspended process has it, another one may do the work after the stall timeout,
+  /// and any process after twice that: the first one that finishes puts its file in use.
+  private func claimFile(since start: MonotonicTime) -> Bool {
+    let (elapsed, timeout) = (start.duration(to: .now), context.options.stallTimeout)
+    return context.storeDirectory.claimIndex(as: elapsed > timeout ? 1 : 0) || elapsed > timeout * 2
+  }
+
+  // MARK: Replacing
+
+  /// Makes space for new records before their transaction. A large index that is not full is left to the eviction thread.
+  func makeSpace(for count: Int) {
+    guard let cellCount = index.wantedCellCount(adding: count), let present = index.current else { return }
+    if present.cellCount <= Self.directCellCount || !present.hasSpace(for: count) {
+      _ = replaceIndex(cellCount: cellCount, waits: true)
+    } else {
+      context.wakeMaintenance()
+    }
+  }
+
+  /// Replaces an index that is nearly full, or too large for the capacity. Returns whether it did.
+  func replaceIndex() -> Bool {
+    index.wantedCellCount().map { replaceIndex(cellCount: $0, waits: false) } ?? false
+  }
+
+  /// Replaces the index. Only copying the records takes the write lock.
+  private func replaceIndex(cellCount: Int, waits: Bool) -> Bool {
+    turn.withLock { state in
+      let start = MonotonicTime.now
+      // Another thread or process may have done it.
+      while let old = index.current, old.cellCount != cellCount, state.retriesAt <= .now {
+        guard context.storeDirectory.claimIndex(as: 0) else {
+          // If the other process is suspended, records are evicted instead.
+          let timeout = context.options.stallTimeout
+          guard waits, state.waitsAt <= start else { return false }
+          if start.duration(to: .now) > timeout / 10 { state.waitsAt = .now + timeout } else { usleep(1000) }
+          continue
+        }
+        defer { context.storeDirectory.releaseIndexClaim() }
+        do throws(LMDBError) {
+          return try replace(old, cellCount: cellCount)
+        } catch {
+          state.retriesAt = .now + (context.options.runsInBackground ? .seconds(1) : .zero)
+          return false
+        }
+      }
+      return false
+    }
+  }
+
+  private func replace(_ old: RecordIndex, cellCount: Int) throws(LMDBError) -> Bool {
+    let new = try index.create(cellCount: cellCount)
+    var isDone = false
+    defer { if !isDone { new.delete() } }
+    isDone = try database.write { (transaction) throws(LMDBError) in
+      index.current === old && index.replace(with: new, transactionID: transaction.id)
+    }
+    return isDone
   }
 }

@@ -21,8 +21,6 @@ struct Maintainer: Sendable {
     var lastRegularCheck = MonotonicTime.now
     var lastDirectoryCheck = MonotonicTime.now
     var lastIdleCheck = MonotonicTime.now
-    /// Whether the index must be checked once, because it may have been corrupted while the store was closed.
-    var isIndexUnchecked = true
     /// The number of successive steps that failed with `MDB_MAP_FULL`.
     var mapFullCount = 0
 
@@ -55,6 +53,7 @@ struct Maintainer: Sendable {
     guard context.isUsable, !context.isForked else { return false }
     context.noteProgress()
     capacity.applyRequested()
+    guard indexMaintainer.ensureIndex() else { return false }
     do throws(LMDBError) {
       let hasMore = try runSteps()
       state.withLock { $0.mapFullCount = 0 }
@@ -72,20 +71,14 @@ struct Maintainer: Sendable {
     let isChecking = try checker.step()
     guard context.isUsable else { return false }
     if try orphanDeleter.deleteOrphanedChunks() { return true }
-    let isIndexUnchecked = state.withLock { state -> Bool in
-      defer { state.isIndexUnchecked = false }
-      return state.isIndexUnchecked
-    }
-    if isIndexUnchecked { try indexMaintainer.checkIndex() }
-    let isRebuilding = try indexMaintainer.rebuildIndex()
     let sweeping = try sweep.step()
     if sweeping.removedCount > 0 { return true }
     if try evictor.evictToLowWatermark() { return true }
-    if try indexMaintainer.replaceIndex() { return true }
+    if indexMaintainer.replaceIndex() { return true }
     puncher.shrinkFileIfWanted()
     capacity.noteApplied()
     try checkRegularly()
-    return try puncher.reclaimFreePages() || isChecking || isRebuilding || sweeping.hasMore
+    return try puncher.reclaimFreePages() || isChecking || sweeping.hasMore
   }
 
   /// Allows a few retries. Then the thread waits until it is woken, instead of retrying all the time.
@@ -104,8 +97,9 @@ struct Maintainer: Sendable {
     try context.database.environment.clearStaleReaders()
     try context.database.noteUnfinishedBodies(isAlone: false)
     checker.follow()
-    // Unmap an index that another process has replaced. Its file takes space until then.
+    // Map the index that another process has put in use, and unmap older ones. Their files take space until then.
     _ = context.database.index.current
+    context.database.index.mapping.retireOlder()
     context.removalLog.discardAbandoned()
     // A killed process may have logged removals. Wake the writer, which applies them.
     if context.removalLog.hasRemovalsToApply { context.queue.update { _ in } }

@@ -27,7 +27,7 @@ final class SharedStatusPage: @unchecked Sendable {
     /// How often the directory was opened since a process that was alone opened it, including that. Change it with the
     /// open lock.
     case openCount = 232
-    /// The number of the index file in use; see ``IndexMapping``. 0 if there is none.
+    /// The number of the index file in use; see ``IndexMapping``. 0 if there is none, and the disk tier is off.
     case indexFile = 240
   }
 

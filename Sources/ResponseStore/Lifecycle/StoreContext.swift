@@ -48,7 +48,7 @@ final class StoreContext: Sendable {
 
   /// The kinds of issues. Each is logged once.
   enum Issue: Hashable, Sendable {
-    case corruptRecord, corruptIndex, fullDisk, fileSizeLimit, fullDatabase, fullIndex, fullQueue
+    case corruptRecord, absentIndex, fullDisk, fileSizeLimit, fullDatabase, fullIndex, fullQueue
     case failed, failedRead, failedWrite, failedRemoval, failedEviction, failedExtension, failedHolePunching
     case failedClosing, resized, lowCapacity, forked, oversizedBody, oversizedHead
   }

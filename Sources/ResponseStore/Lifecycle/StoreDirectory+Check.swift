@@ -29,6 +29,8 @@ extension StoreDirectory {
     guard let flag = statusPage else { return }
     var reason: CheckReason?
     isSameBoot = Boot.known == Boot(high: flag[.bootHigh], low: flag[.bootLow])
+    // An index belongs to one boot, because nothing syncs it.
+    if !isSameBoot { flag[.indexFile] = 0 }
     if let boot = Boot.known, !isSameBoot {
       reason = .anotherBoot
       (flag[.bootHigh], flag[.bootLow]) = (boot.high, boot.low)

@@ -12,7 +12,7 @@ extension StoreDirectory {
     (ActivityFile.name, true), (EventWatch.fileName, true),
   ]
 
-  /// The maximum size of an index that is written again while the store is opened. A larger one is rebuilt behind the
+  /// The maximum size of an index that is written again while the store is opened. A larger one is built behind the
   /// first lookups.
   private static let maximumByteCount = 16 << 20
 

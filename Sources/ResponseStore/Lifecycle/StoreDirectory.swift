@@ -209,6 +209,23 @@ final class StoreDirectory: @unchecked Sendable {
     usersLock = nil
   }
 
+  // MARK: The claim of a new index file
+
+  /// Positions behind the end of the file.
+  private static let firstIndexClaim = 1 << 40
+
+  /// Claims the file of a new index for this process; see ``IndexMaintainer``.
+  ///
+  /// - Parameter number: The number of the claim; a second process can have another one.
+  /// - Returns: False if a living process has claimed it.
+  func claimIndex(as number: Int) -> Bool {
+    let byte = Self.firstIndexClaim + number
+    return usersLock?.lockBytes(byte..<byte + 1) ?? false
+  }
+
+  /// Ends the claims of this process.
+  func releaseIndexClaim() { usersLock?.unlockBytes(Self.firstIndexClaim..<Self.firstIndexClaim + 2) }
+
   private func openFile(_ name: String, creates: Bool) throws(StoreError) -> LockDescriptor {
     let flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (creates ? O_CREAT : 0)
     let file = LockDescriptor(path(of: name), flags, mode: 0o600)
@@ -321,6 +338,7 @@ final class StoreDirectory: @unchecked Sendable {
     unlink(path(of: IndexLayout.fileName))
     // A file of format 4 and earlier.
     unlink(path(of: "LMDBURLCache.uses"))
+    statusPage?[.indexFile] = 0
     statusPage?.clearSuspect()
     endCheck()
   }

@@ -57,10 +57,18 @@ extension StoreOpener {
       let store = ResponseStore(context)
       try store.checker.prepare()
       try store.space.growMap(toCapacity: capacity)
-      database.index.attach(lastTransactionID: database.environment.lastTransactionID)
+      if isAlone { try useFittingIndex(of: database) }
       return store
     } catch {
       throw failed(error)
+    }
+  }
+
+  /// Replaces, for this process, an index that lacks a commit of a killed process. Only a writer can complete it.
+  private func useFittingIndex(of database: RecordDatabase) throws(LMDBError) {
+    guard let index = database.index.current else { return }
+    try database.environment.read { (transaction) throws(LMDBError) in
+      if !index.isUpToDate(withCommit: transaction.id) { try database.buildPrivateIndex(in: transaction) }
     }
   }
 

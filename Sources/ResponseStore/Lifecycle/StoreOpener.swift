@@ -189,14 +189,11 @@ struct StoreOpener {
       try store.checker.prepare()
       try database.environment.clearStaleReaders()
       try database.noteUnfinishedBodies(isAlone: isAlone)
-      try database.openIndex()
-      // The index of a small store is complete after this step.
-      if !store.checker.isUnchecked.load(ordering: .relaxed) { _ = try store.indexMaintainer.rebuildIndex() }
+      try store.indexMaintainer.prepare(isAlone: isAlone)
       try store.capacity.apply(options.capacityByteCount)
     } catch {
       // On a full disk, open anyway: the stored responses can still be read.
       guard error.isOutOfSpace else { throw .storage(error, directory: directory.path, doing: "Opening the data") }
-      if !database.index.isReady { database.index.attach(lastTransactionID: database.environment.lastTransactionID) }
       store.space.setBudget(capacityByteCount: options.capacityByteCount)
       log("The capacity could not be applied while opening: \(error)")
     }

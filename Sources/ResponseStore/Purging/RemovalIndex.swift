@@ -36,7 +36,6 @@ final class RemovalIndex: Sendable {
   static let maximumMemory = 4096
 
   private let database: RecordDatabase
-  private let index: Unretained<IndexMapping>
   private let log: RemovalLog
   /// All removals up to this number are known.
   private let sequence: Atomic<UInt64>
@@ -46,7 +45,6 @@ final class RemovalIndex: Sendable {
 
   init(database: RecordDatabase, log: RemovalLog) {
     self.database = database
-    index = Unretained(database.index.mapping)
     self.log = log
     let newest = log.sequence
     let floor = newest - min(newest, UInt64(log.frameCount))
@@ -59,8 +57,7 @@ final class RemovalIndex: Sendable {
   @inline(__always)
   func activeTombstones(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> [Tombstone] {
     let settled = settledIn.load(ordering: .acquiring)
-    let isSettled =
-      log.sequence == sequence.load(ordering: .acquiring) && transaction.id >= settled && settled >= lastTombstone
+    let isSettled = log.sequence == sequence.load(ordering: .acquiring) && transaction.id >= settled
     return isSettled ? [] : try unsettledTombstones(in: transaction)
   }
 
@@ -71,12 +68,6 @@ final class RemovalIndex: Sendable {
     let active = known.withLock { $0.active }
     if active.transactionID == transaction.id, active.sequence == log.sequence { return active.tombstones }
     return try readActiveTombstones(in: transaction)
-  }
-
-  /// The last transaction that may have added a tombstone without a logged removal.
-  @inline(__always)
-  private var lastTombstone: UInt64 {
-    index.use { $0.unretained?._withUnsafeGuaranteedRef { $0.lastTombstone } ?? .max }
   }
 
   private func readActiveTombstones(
@@ -98,8 +89,7 @@ final class RemovalIndex: Sendable {
         known.tombstonesChange = change
         known.tombstones = tombstones
       }
-      let settled = settledIn.load(ordering: .relaxed)
-      if active.isEmpty, id < settled || settled < lastTombstone { settledIn.store(id, ordering: .releasing) }
+      if active.isEmpty, id < settledIn.load(ordering: .relaxed) { settledIn.store(id, ordering: .releasing) }
       return active
     }
   }

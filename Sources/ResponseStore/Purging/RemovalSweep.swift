@@ -55,8 +55,7 @@ struct RemovalSweep: Sendable {
 
   /// - Parameter isCautious: Whether hardly any page is free, so that the step must need no contiguous pages.
   private func step(isCautious: Bool, if isWanted: ([Tombstone]) -> Bool) throws(LMDBError) -> Outcome {
-    // While the index is rebuilt, a record may have an older one of the same key, which would reappear.
-    guard database.isIndexComplete, var batch = try firstBatch(), isWanted(batch.tombstones) else { return Outcome() }
+    guard var batch = try firstBatch(), isWanted(batch.tombstones) else { return Outcome() }
     // Several read transactions, so that none pins pages for long.
     for _ in 0..<Self.maximumSearchCount where batch.parts.isEmpty && batch.end != nil {
       batch = try database.environment.read { (transaction) throws(LMDBError) in
@@ -175,9 +174,9 @@ struct RemovalSweep: Sendable {
   private func process(
     _ batch: Batch, isCautious: Bool, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Outcome {
-    // Another process may have done the same step since, or the index may have been lost.
+    // Another process may have done the same step since.
     guard let first = batch.tombstones.first, try database.meta.contains(first.metaKey, in: transaction),
-      try database.sweepProgress(in: transaction) == batch.known, database.isIndexComplete
+      try database.sweepProgress(in: transaction) == batch.known
     else { return Outcome(hasMore: true) }
     var counters = try database.counters(in: transaction)
     // Marking copies the pages of records without freeing any, so it changes half as many.

@@ -11,11 +11,9 @@ package struct RemovalInForce: Sendable {
     case deleting
     /// In the database: the responses of this soft removal are being marked.
     case marking
-    /// Hides the records of a key while the index is rebuilt.
-    case hidingKey
   }
 
-  /// The sequence number in the removal log; nil for a tombstone that no removal caused.
+  /// The sequence number in the removal log; nil for a tombstone that cannot be read.
   package let sequence: UInt64?
   /// The responses that it covers.
   package let scope: RemovalScope
@@ -111,7 +109,6 @@ extension ResponseStore {
 extension Tombstone {
   fileprivate var stage: RemovalInForce.Stage {
     if metaKey.isEmpty { return .logged }
-    if sequence == .max { return .hidingKey }
     return mode == .hard ? .deleting : .marking
   }
 

@@ -111,29 +111,19 @@ final class Reader: Sendable {
     return onDisk ?? best.flatMap { response(of: $0.response, leaving: large) }
   }
 
-  /// Whether the record of an update still exists, and is neither hidden nor replaced, or is a pending write.
+  /// Whether an index is in use. Otherwise lookups find only pending writes.
+  var isDiskTierOn: Bool { index.use { $0.unretained != nil } }
+
+  /// Whether the record of an update still exists, and is not hidden, or is a pending write.
   func hasRecord(ofUpdate write: PendingWrite) -> Bool {
     let rowID = write.rowID
     guard rowID != 0 else { return true }
-    let wasIndexComplete = database.isIndexComplete
     do throws(LMDBError) {
       return try read { (transaction) throws(LMDBError) in
         let tombstones = try removals.activeTombstones(in: transaction)
-        guard let rowID = try database.row(of: write.head, lastKnownAs: rowID, in: transaction),
-          let index = index.use({ $0.unretained })
-        else { return false }
-        if !tombstones.isEmpty {
-          // Also those of a discarded response, which no removal in the log tells this process about.
-          let isHidden = try database.heads.withHeader(of: rowID, in: transaction) {
-            tombstones.hide(rowID: rowID, $0)
-          }
-          guard isHidden == false else { return false }
-        }
-        // During a rebuild, the row of a record that was replaced can still exist.
-        return index._withUnsafeGuaranteedRef {
-          wasIndexComplete && $0.isComplete
-            || $0.rowIDs(of: database.keyDigest(of: write.key.bytes)).contains(rowID)
-        }
+        guard let rowID = try database.row(of: write.head, lastKnownAs: rowID, in: transaction) else { return false }
+        if tombstones.isEmpty { return true }
+        return try database.heads.withHeader(of: rowID, in: transaction) { !tombstones.hide(rowID: rowID, $0) } ?? false
       }
     } catch {
       context.readFailed(error)
@@ -222,7 +212,7 @@ final class Reader: Sendable {
   struct SelectedRecord {
     var rowID: UInt64
     var head: RecordHeaderView
-    /// The cell of the index; nil if the record was found without the index.
+    /// The cell of the index; nil if the record was found by the index's journal.
     var cell: IndexCell?
     /// Whether the key has other records.
     var hasOthers: Bool
@@ -252,10 +242,9 @@ final class Reader: Sendable {
     let removalSequence = removalLog.sequence
     let tombstones = try removals.activeTombstones(in: transaction)
     var best = Best(rank: pending, removalSequence: removalSequence)
-    guard let index = self.index.use({ $0.unretained }) else {
-      try selectWithoutIndex(key, &best, tombstones, in: transaction, where: matches)
-      return best.selected
-    }
+    var usable = self.index.use { $0.unretained }
+    if usable == nil { usable = try privateIndex(in: transaction) }
+    guard let index = usable else { return nil }
     var hasMissing = false
     let digest = key.bytes.withUnsafeBytes { database.keyDigest(of: $0) }
     var cells = index._withUnsafeGuaranteedRef { $0.matches(of: digest) }
@@ -276,13 +265,16 @@ final class Reader: Sendable {
     if best.selected == nil {
       // The index may have been replaced during the search.
       isOutdated = self.index.use { $0.unretained?.toOpaque() != index.toOpaque() }
-      if !isOutdated, opensExistingOnly,
-        index._withUnsafeGuaranteedRef({ !$0.isComplete || $0.hasJournal })
-      {
-        try selectWithoutIndex(key, &best, tombstones, in: transaction, where: matches)
-      }
     }
     return best.selected
+  }
+
+  /// Returns an index in private memory for a store that is only inspected, and does not build the shared one.
+  @inline(never)
+  private func privateIndex(in transaction: borrowing ReadTransaction) throws(LMDBError) -> Unmanaged<RecordIndex>? {
+    guard opensExistingOnly else { return nil }
+    try database.buildPrivateIndex(in: transaction)
+    return index.use { $0.unretained }
   }
 
   typealias IndexCell = (index: Unmanaged<RecordIndex>, match: RecordIndex.Match)
@@ -297,7 +289,7 @@ final class Reader: Sendable {
 
   /// Compares a record with the best one so far. Returns false if its row does not exist.
   ///
-  /// The index is a hint, and may name a row that was deleted or is not committed yet.
+  /// The index follows the commits, so it may name a row that the snapshot does not have.
   @inline(__always)
   private func consider(
     _ rowID: UInt64, _ cell: IndexCell?, _ key: RequestKey, _ best: inout Best, _ tombstones: [Tombstone],
@@ -333,17 +325,6 @@ final class Reader: Sendable {
       rowID: rowID, head: head, cell: cell, hasOthers: best.count > 1, isSoftPurged: coverage == .stale,
       removalSequence: best.removalSequence)
     return true
-  }
-
-  /// Finds records by scanning the dates, in a store that is only inspected and whose index is not rebuilt.
-  private func selectWithoutIndex(
-    _ key: RequestKey, _ best: inout Best, _ tombstones: [Tombstone], in transaction: borrowing ReadTransaction,
-    where matches: (VaryKey) -> Bool
-  ) throws(LMDBError) {
-    guard opensExistingOnly, !isStructureUnchecked else { return }
-    for rowID in try database.rowIDs(withTag: IndexEntry.tag(of: database.keyDigest(of: key.bytes)), in: transaction) {
-      _ = try consider(rowID, nil, key, &best, tombstones, in: transaction, where: matches)
-    }
   }
 
   /// Counts a use of a record.

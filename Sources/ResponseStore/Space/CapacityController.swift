@@ -116,7 +116,7 @@ struct CapacityController: Sendable {
   }
 
   private func write(_ capacity: Int) throws(LMDBError) {
-    try space.commit { (transaction) throws(LMDBError) in
+    try space.commit(changesRecords: false) { (transaction) throws(LMDBError) in
       var counters = try database.counters(in: transaction)
       counters.capacityByteCount = UInt64(capacity)
       try database.setCounters(counters, in: transaction)

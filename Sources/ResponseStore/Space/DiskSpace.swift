@@ -140,9 +140,12 @@ final class DiskSpace: Sendable {
 
   /// Runs `body` in a write transaction, which begins only if the page budget allows it.
   ///
+  /// - Parameter changesRecords: See ``RecordDatabase/write(changesRecords:_:)``.
   /// - Throws: ``LMDBError``: ``LMDBError/Code/mapFull`` if the budget is exhausted.
-  func commit<R>(_ body: (borrowing WriteTransaction) throws(LMDBError) -> R) throws(LMDBError) -> R {
-    let result = try writeWithinPageBudget(body)
+  func commit<R>(
+    changesRecords: Bool = true, _ body: (borrowing WriteTransaction) throws(LMDBError) -> R
+  ) throws(LMDBError) -> R {
+    let result = try writeWithinPageBudget(changesRecords: changesRecords, body)
     noteCommit()
     return result
   }
@@ -151,7 +154,7 @@ final class DiskSpace: Sendable {
   ///
   /// The one or two pages that it needs are always free.
   func commitEmptyTransaction() throws(LMDBError) {
-    try database.write { (transaction) throws(LMDBError) in
+    try database.write(changesRecords: false) { (transaction) throws(LMDBError) in
       try database.setCounters(try database.counters(in: transaction), in: transaction)
     }
     noteCommit()
@@ -173,12 +176,12 @@ final class DiskSpace: Sendable {
   /// The map of an oversized file does not limit its disk usage. Each transaction first writes to the oldest free
   /// pages, which are holes.
   private func writeWithinPageBudget<R>(
-    _ body: (borrowing WriteTransaction) throws(LMDBError) -> R
+    changesRecords: Bool, _ body: (borrowing WriteTransaction) throws(LMDBError) -> R
   ) throws(LMDBError) -> R {
     var attempt = 0
     while true {
       // Check with the write lock held, so that no other thread or process writes in between.
-      let result = try database.write { (transaction) throws(LMDBError) -> R? in
+      let result = try database.write(changesRecords: changesRecords) { (transaction) throws(LMDBError) -> R? in
         try fitsPageBudget(isLastAttempt: attempt == 2, in: transaction) ? try body(transaction) : nil
       }
       if let result { return result }

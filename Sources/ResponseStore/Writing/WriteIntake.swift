@@ -89,9 +89,10 @@ struct WriteIntake: Sendable {
   }
 
   private func discardStored(_ newer: CacheableResponse, for key: RequestKey) {
-    // While the index is rebuilt, a stored response may be found later.
-    var isStored = !database.isIndexComplete
+    // While the disk tier is off, a stored response is not found.
+    var isStored = !reader.isDiskTierOn
     reader.forEachVariant(of: key) { if $0 == newer.vary { isStored = true } }
+    if !reader.isDiskTierOn { isStored = true }
     guard isStored, !context.isForked else { return }
     let discard = PendingWrite(
       discarding: newer.vary, of: key, freshness: newer.freshness, storedAt: context.options.clock(),

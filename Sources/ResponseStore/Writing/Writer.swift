@@ -9,7 +9,7 @@ import SystemFiles
 /// The writer thread runs it. In a store without threads, ``ResponseStore/writePending()`` and calls that wait for the
 /// writer run it.
 /// Owns no state: the queue and the pending writes have locks of their own. Calls ``Evictor``,
-/// ``OrphanedChunkDeleter``, ``DiskSpace``, ``HolePuncher`` and ``StructureChecker``.
+/// ``OrphanedChunkDeleter``, ``DiskSpace``, ``HolePuncher``, ``StructureChecker`` and ``IndexMaintainer``.
 struct Writer: Sendable {
   let context: StoreContext
   var database: RecordDatabase { context.database }
@@ -19,6 +19,7 @@ struct Writer: Sendable {
   let orphanDeleter: OrphanedChunkDeleter
   let puncher: HolePuncher
   let checker: StructureChecker
+  let indexMaintainer: IndexMaintainer
 
   /// Like ``writeNext()``, but does nothing in a store that is only inspected.
   @discardableResult
@@ -27,8 +28,11 @@ struct Writer: Sendable {
   }
 
   /// Commits the next group of queued writes, and applies removals. Returns false if nothing more can be done now.
+  ///
+  /// While the index is absent, the writes wait in the queue. If it cannot be built, they fail.
   @discardableResult
   func writeNext() -> Bool {
+    _ = indexMaintainer.ensureIndex()
     let byteLimit = space.batchByteCount
     let countLimit = batchCountLimit()
     let hasRemovals = context.removalLog.hasRemovalsToApply
@@ -101,6 +105,7 @@ struct Writer: Sendable {
   private func commit(_ batch: WriteBatch) throws(LMDBError) -> WriteResult {
     if checker.isUnchecked.load(ordering: .relaxed) { try checker.checkPaths(of: batch.writes) }
     if !batch.writes.isEmpty {
+      indexMaintainer.makeSpace(for: batch.writes.count)
       try evictor.ensureFreePages(pageCount(for: batch.writes), entryCount: batch.writes.count)
     }
     return try space.commit { (transaction) throws(LMDBError) -> WriteResult in
@@ -200,10 +205,9 @@ struct Writer: Sendable {
     wakeMaintenanceIfNeeded(afterRemoval: batch.appliesRemovals)
   }
 
-  /// Wakes the eviction thread after removals, when the index grows, and when live pages pass the high watermark.
+  /// Wakes the eviction thread after removals, and when live pages pass the high watermark.
   private func wakeMaintenanceIfNeeded(afterRemoval: Bool) {
-    var isNeeded =
-      afterRemoval || !database.orphanedBodies.isEmpty || !database.isIndexComplete || database.index.isBeingReplaced
+    var isNeeded = afterRemoval || !database.orphanedBodies.isEmpty
     do throws(LMDBError) {
       if !isNeeded { isNeeded = try evictor.isAboveHighWatermark() }
     } catch {

@@ -1,0 +1,21 @@
+import Glibc
+import LMDB
+import SystemFiles
+
+@testable import ResponseStore
+
+/// A claim of another process on the file of a new index; see ``IndexMaintainer``.
+struct IndexClaim {
+  private let file: LockDescriptor
+
+  /// Claims the file; nil if it is claimed.
+  init?(_ fixture: StoreFixture, _ number: Int) {
+    guard let file = LockDescriptor(fixture.path(StoreDirectory.lockFileName), O_RDWR | O_CLOEXEC) else { return nil }
+    let byte = (1 << 40) + number
+    guard file.lockBytes(byte..<byte + 1) else { return nil }
+    self.file = file
+  }
+
+  /// Ends the claim, as the end of its process does.
+  func end() { file.close() }
+}
