@@ -2,14 +2,14 @@ import LMDB
 
 /// Builds the index in one go from the rows of `dates`, which have the words of its cells.
 extension RecordDatabase {
-  /// The number of rows that are read before they are added together.
-  private static let rowsTogetherCount = 64
+  /// The number of rows that are read before they are added together; they take 4 MiB.
+  private static let rowsTogetherCount = 1 << 18
 
   /// Builds the index while it is absent, and puts it in use.
   ///
   /// No transaction changes records meanwhile, because there is no index. So one snapshot has all records.
   ///
-  /// - Parameter progress: Called every few thousand records.
+  /// - Parameter progress: Called every ``rowsTogetherCount`` records.
   /// - Returns: False if another process has put an index in use in between, and changed records since. Try again.
   /// - Throws: ``LMDBError``, for example if there is no space or descriptor for the file.
   func buildIndex(progress: () -> Void) throws(LMDBError) -> Bool {
@@ -52,8 +52,7 @@ extension RecordDatabase {
     to index: RecordIndex, in transaction: borrowing ReadTransaction, progress: () -> Void
   ) throws(LMDBError) {
     var count = 0
-    var rows: [(tagWord: UInt64, rowWord: UInt64)] = []
-    rows.reserveCapacity(Self.rowsTogetherCount)
+    var rows: [RecordIndex.CellWords] = []
     try dates.withCursor(in: transaction) { (cursor) throws(LMDBError) in
       var hasRow = try cursor.first()
       while hasRow {
@@ -67,7 +66,7 @@ extension RecordDatabase {
         }
         guard index.add(rows) else { throw LMDBError(code: .noSpace, function: "RecordIndex.add") }
         count += rows.count
-        if count % (1 << 14) < rows.count { progress() }
+        progress()
       }
     }
     index.occupancy = (count, nil)

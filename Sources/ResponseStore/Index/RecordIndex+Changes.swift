@@ -72,14 +72,40 @@ extension RecordIndex {
 
   // MARK: New files
 
+  /// The words of a record's cell.
+  typealias CellWords = (tagWord: UInt64, rowWord: UInt64)
+
   /// Adds records to a file that no other thread uses yet. Returns false if there is no free cell.
   ///
   /// The caller sets ``occupancy`` at the end.
-  ///
-  /// - Parameter records: The words of their cells.
-  func add(_ records: [(tagWord: UInt64, rowWord: UInt64)]) -> Bool {
-    loadCells(of: records.lazy.map { IndexEntry.tag(inTagWord: $0.tagWord) })
-    return records.allSatisfy { add(tagWord: $0.tagWord, rowWord: $0.rowWord) }
+  func add(_ records: [CellWords]) -> Bool {
+    let sorted = Self.sortedByRegion(records)
+    for start in stride(from: 0, to: sorted.count, by: Self.loadedTogetherCount) {
+      let records = sorted[start..<min(start + Self.loadedTogetherCount, sorted.count)]
+      loadCells(of: records.lazy.map { IndexEntry.tag(inTagWord: $0.tagWord) })
+      for record in records { guard add(tagWord: record.tagWord, rowWord: record.rowWord) else { return false } }
+    }
+    return true
+  }
+
+  private static let loadedTogetherCount = 64
+  private static let regionBitCount: UInt64 = 10
+
+  /// Sorts records by the regions of the table that their homes are in. Otherwise each record would be in another page,
+  /// whose address the processor would have to look up.
+  private static func sortedByRegion(_ records: [CellWords]) -> [CellWords] {
+    func region(_ record: CellWords) -> Int { Int(record.tagWord >> (64 - regionBitCount)) }
+    var places = [Int](repeating: 0, count: 1 << regionBitCount)
+    for record in records { places[region(record)] += 1 }
+    var place = 0
+    for region in places.indices { (places[region], place) = (place, place + places[region]) }
+    return Array(unsafeUninitializedCapacity: records.count) { sorted, count in
+      for record in records {
+        sorted.initializeElement(at: places[region(record)], to: record)
+        places[region(record)] += 1
+      }
+      count = records.count
+    }
   }
 
   @inline(__always)
