@@ -186,6 +186,9 @@ struct IndexBuildTests: NumberedResponses {
     let inspection = try ResponseStore.open(directory: fixture.directory, options: .existing)
     #expect(inspection.lookup(fixture.key(url(7)))?.body == Data("older".utf8))
     #expect(inspection.lookup(fixture.key(url(70))) == nil)
+    // As a verification does in between.
+    inspection.context.database.index.current?.releaseResidentPages()
+    #expect(inspection.lookup(fixture.key(url(7)))?.body == Data("older".utf8))
     if isPurging {
       try inspection.removeOrThrow([fixture.key(url(7))], isSoft: false)
       #expect(inspection.entryCount == Self.count - 1)

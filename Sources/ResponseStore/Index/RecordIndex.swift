@@ -256,8 +256,10 @@ final class RecordIndex: @unchecked Sendable {
 
   /// Removes the pages from this process's resident memory; they stay in the page cache.
   ///
-  /// Only for a mapped file: this would clear an index in private memory.
-  func releaseResidentPages() { advise(MADV_DONTNEED) }
+  /// An index in private memory stays, because this would clear it.
+  func releaseResidentPages() {
+    if self[IndexLayout.Word.inode] != 0 { advise(MADV_DONTNEED) }
+  }
 
   /// Keeps used pages in the page cache while the records of a full store pass through it.
   ///
