@@ -80,6 +80,13 @@ extension LMDBError: LocalizedError {
 }
 
 extension StoreError {
+  /// Returns the error for a directory without a store.
+  static func missing(_ directory: String, reason: String) -> StoreError {
+    StoreError(
+      .notFound, directory: directory, reason: reason,
+      remedy: "See whether the path is right; a cache makes its store when it is first opened")
+  }
+
   /// Returns the error for a directory that other processes or threads keep busy.
   static func busy(
     _ directory: String, reason: String,

@@ -38,6 +38,17 @@ struct IndexMaintainer: Sendable {
     if index.isAbsent, isSmall || !context.options.runsInBackground { _ = ensureIndex(waits: false) }
   }
 
+  /// Lets a store that is only inspected do without an index that lacks a commit of a killed process, because only a
+  /// writer can complete it.
+  ///
+  /// - Parameter isAlone: Whether no other process uses the directory.
+  func prepareInspection(isAlone: Bool) throws(LMDBError) {
+    guard isAlone, let index = index.current else { return }
+    try database.environment.read { (transaction) throws(LMDBError) in
+      if !index.isUpToDate(withCommit: transaction.id) { try database.buildPrivateIndex(in: transaction) }
+    }
+  }
+
   /// Returns whether an index is in use. While there is none, builds it, or waits for the process that does.
   ///
   /// - Parameter waits: Whether to wait for another process.

@@ -3,6 +3,8 @@ import LMDB
 
 extension StoreOpener {
   /// Opens the removal log of the data. If it cannot be read, removes everything.
+  ///
+  /// An inspection throws instead: without a readable log, removed responses cannot be distinguished from others.
   func openRemovalLog(of database: RecordDatabase, isAlone: Bool) throws(StoreError) -> RemovalLog {
     let counters: PersistentCounters
     do throws(LMDBError) {
@@ -15,6 +17,11 @@ extension StoreOpener {
       return try openRemovalLog(present, of: database, counters, isAlone: isAlone)
     } catch {
       switch error {
+      case _ where isInspection:
+        throw StoreError(
+          .corrupt, directory: directory.path, reason: "\(RemovalLog.name) is missing or corrupt",
+          remedy: "Open a cache on the directory: it repairs the log, and removes all responses, "
+            + "because any of them may have been removed before")
       case .busy:
         throw StoreError(
           .corruptAndInUse, directory: directory.path,
@@ -33,9 +40,14 @@ extension StoreOpener {
       guard let present else { throw .busy }
       return present
     }
+    if isInspection, present == nil { throw .busy }
     let log = if let present { present } else { try createRemovalLog(of: database) }
     let unreadable = try log.recover(
       lastApplied: counters.lastAppliedRemoval, known: counters.knownRemoval, isSameBoot: directory.isSameBoot)
+    if isInspection {
+      guard unreadable.isEmpty else { throw .busy }
+      return log
+    }
     let isMissing = present == nil && counters.nextRowID > PersistentCounters().nextRowID
     guard isMissing || !unreadable.isEmpty else { return try resized(log, of: database, counters) ?? log }
     self.log(
@@ -53,7 +65,7 @@ extension StoreOpener {
   /// Maps the log; nil if it is missing, corrupt, or not of the database.
   ///
   /// - Throws: ``StoreError`` if a limit of this process prevents that. The log must not be replaced then.
-  func presentRemovalLog(of database: RecordDatabase) throws(StoreError) -> RemovalLog? {
+  private func presentRemovalLog(of database: RecordDatabase) throws(StoreError) -> RemovalLog? {
     errno = 0
     if let log = RemovalLog.open(path: directory.removalLogPath, owner: database.owner) { return log }
     let code = LMDBError.Code(rawValue: errno)

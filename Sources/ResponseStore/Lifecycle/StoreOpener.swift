@@ -3,11 +3,15 @@ import Glibc
 import LMDB
 
 /// Opens a store: determines whether other processes use the directory, and checks, opens or replaces the data file.
+///
+/// A store that is only inspected is opened in the same way, except that nothing is created, repaired or replaced.
 struct StoreOpener {
   let directory: StoreDirectory
   let options: ResponseStore.Options
   /// The statistics of a failed store that is reopened.
   let counts: StoreCounters
+  /// Whether the store is only inspected.
+  var isInspection: Bool { options.opensExistingOnly }
 
   func open() throws(StoreError) -> ResponseStore {
     guard getpagesize() <= DataFile.maximumPageByteCount else {
@@ -18,18 +22,22 @@ struct StoreOpener {
     }
     try ProcessLimits.check(
       directory: directory.path, mapByteCount: mapByteCount,
-      fileByteCount: options.opensExistingOnly ? 0 : wantedMapByteCount)
-    if options.opensExistingOnly { try inspectExistingData() }
+      fileByteCount: isInspection ? 0 : wantedMapByteCount)
+    // Do this before even a lock file is created.
+    if isInspection { try inspectDataFile(isAlone: false) }
     let isAlone = try directory.lockForOpening(
-      timeout: options.openTimeout, createsFiles: !options.opensExistingOnly || options.makesLockFiles)
-    // The status page, which is mapped now, has a flag of its own.
-    if options.opensExistingOnly, directory.isMarkedFailed { throw markedFailed }
+      timeout: options.openTimeout, createsFiles: !isInspection || options.makesLockFiles)
     try directory.checkReadOnly(isAlone: isAlone)
     try directory.checkProcessNamespace(isAlone: isAlone)
     // Do this before LMDB opens the lock file, which clears the traces of abandoned transactions.
     if isAlone { directory.recordCheckReason() }
-    if options.opensExistingOnly { return try openExisting(isAlone: isAlone) }
+    // Again for an inspection: the status page, which is mapped now, has a flag of its own.
     try inspectDataFile(isAlone: isAlone)
+    guard !isInspection else {
+      let store = try openData(isAlone: isAlone, mayRecreate: true)
+      try directory.finishOpening()
+      return store
+    }
     if isAlone, directory.recordOpenAttempt() >= 2 {
       log("Opening the store crashed twice in a row; the data file was quarantined and the store starts empty")
       try directory.quarantineData(as: "damaged")
@@ -50,10 +58,11 @@ struct StoreOpener {
   }
 
   /// Checks the file before it is mapped, because LMDB checks little of it and crashes on a corrupt page.
-  private func inspectDataFile(isAlone: Bool) throws(StoreError) {
-    let condition = DataFile.inspect(path: directory.dataPath, mapByteCount: mapByteCount)
+  func inspectDataFile(isAlone: Bool) throws(StoreError) {
+    let condition = DataFile.inspect(path: directory.dataPath, mapByteCount: isInspection ? .max : mapByteCount)
     switch condition {
     case .missing, .empty:
+      if isInspection { throw .missing(directory.path, reason: "there is no store in it") }
       // If other processes use the directory, the file was deleted while in use.
       if isAlone { return directory.endCheck() }
     case .unreadable(let error):
@@ -69,8 +78,8 @@ struct StoreOpener {
         .untrustedDirectory, directory: directory.path, reason: "data.mdb \(condition)",
         remedy: "Run as that user, or choose another directory. A program can also set allowsUntrustedDirectory")
     case .healthy where !directory.isMarkedFailed:
-      return isAlone ? try checkStructure() : ()
-    case .tooShort where isAlone && !directory.isMarkedFailed:
+      return isAlone && !isInspection ? try checkStructure() : ()
+    case .tooShort where isAlone && !isInspection && !directory.isMarkedFailed:
       // LMDB may count pages at the end that it never wrote. A process may have been killed before it extended the
       // file.
       let pageCount = StructureChecker.pageCountCheckedAtOnce
@@ -80,6 +89,7 @@ struct StoreOpener {
     default:
       break
     }
+    if isInspection { throw corrupt(reason: "the data failed or is corrupt (data.mdb \(condition))") }
     guard isAlone else {
       throw StoreError(
         .corruptAndInUse, directory: directory.path,
@@ -138,12 +148,13 @@ struct StoreOpener {
   ///
   /// - Parameter mayRecreate: Whether an unusable file is quarantined and replaced; only if this process is alone.
   private func openData(isAlone: Bool, mayRecreate: Bool) throws(StoreError) -> ResponseStore {
+    let markFailed: @Sendable () -> Void = { [directory] in directory.markFailed() }
     let contents: RecordDatabase.Contents
     do throws(LMDBError) {
       contents = try RecordDatabase.open(
         directory: directory.path, statusPage: directory.lockedStatusPage, mapByteCount: mapByteCount,
-        capacityByteCount: options.capacityByteCount,
-        corruptionHandler: { [directory] in directory.markFailed() })
+        capacityByteCount: options.capacityByteCount, completesNew: !isInspection, isReadOnly: directory.isReadOnly,
+        corruptionHandler: isInspection ? nil : markFailed)
     } catch {
       if error.isCorruption, mayRecreate {
         return try recreate(as: "damaged", because: "the data is corrupt (\(error))")
@@ -168,6 +179,11 @@ struct StoreOpener {
         throw foreign(reason: "data.mdb is an LMDB file of another program")
       }
       return try recreate(as: "damaged", because: "the data is corrupt (a table is missing)")
+    case .otherVersion(let version) where isInspection:
+      throw StoreError(
+        .unsupportedFormat, directory: directory.path,
+        reason: "it holds format \(version), this library knows format \(StorageFormat.version)",
+        remedy: "Use the version that wrote it")
     case .otherVersion(let version):
       guard mayRecreate else {
         throw StoreError(
@@ -182,27 +198,45 @@ struct StoreOpener {
   /// Fits the file to the capacity, and notes orphaned chunks.
   private func ready(_ database: RecordDatabase, isAlone: Bool) throws(StoreError) -> ResponseStore {
     let removalLog = try openRemovalLog(of: database, isAlone: isAlone)
+    var options = options
+    if isInspection { options.capacityByteCount = try storedCapacityByteCount(of: database) }
     let context = StoreContext(
       directory: directory, database: database, removalLog: removalLog, options: options, counts: counts)
     let store = ResponseStore(context)
     do throws(LMDBError) {
       try store.checker.prepare()
-      try database.environment.clearStaleReaders()
-      try database.noteUnfinishedBodies(isAlone: isAlone)
-      try store.indexMaintainer.prepare(isAlone: isAlone)
-      try store.capacity.apply(options.capacityByteCount)
+      if isInspection {
+        try store.space.growMap(toCapacity: options.capacityByteCount)
+        try store.indexMaintainer.prepareInspection(isAlone: isAlone)
+      } else {
+        try database.environment.clearStaleReaders()
+        try database.noteUnfinishedBodies(isAlone: isAlone)
+        try store.indexMaintainer.prepare(isAlone: isAlone)
+        try store.capacity.apply(options.capacityByteCount)
+      }
     } catch {
       // On a full disk, open anyway: the stored responses can still be read.
-      guard error.isOutOfSpace else { throw .storage(error, directory: directory.path, doing: "Opening the data") }
+      guard error.isOutOfSpace, !isInspection else {
+        throw .storage(error, directory: directory.path, doing: "Opening the data")
+      }
       store.space.setBudget(capacityByteCount: options.capacityByteCount)
       log("The capacity could not be applied while opening: \(error)")
     }
     return store
   }
 
+  /// Returns the store's own capacity.
+  private func storedCapacityByteCount(of database: RecordDatabase) throws(StoreError) -> Int {
+    do throws(LMDBError) {
+      return max(Int(clamping: try database.counters().capacityByteCount), ResponseStore.minimumCapacityByteCount)
+    } catch {
+      throw .storage(error, directory: directory.path, doing: "Opening the data")
+    }
+  }
+
   /// Maps the counters that all processes share. Without them, for example on a full disk, the store works as usual.
-  func openActivity(isAlone: Bool) {
-    let creates = !options.opensExistingOnly
+  private func openActivity(isAlone: Bool) {
+    let creates = !isInspection
     counts.activity.use(ActivityFile.open(path: directory.path(of: ActivityFile.name), creates: creates))
     if creates { counts.activity.add(1, .opens) }
     // No process watches.
@@ -210,6 +244,7 @@ struct StoreOpener {
   }
 
   private func recreate(as suffix: String, because reason: String) throws(StoreError) -> ResponseStore {
+    if isInspection { throw corrupt(reason: reason) }
     log("The store starts empty because \(reason); the old data file was quarantined")
     try directory.quarantineData(as: suffix)
     return try openData(isAlone: true, mayRecreate: false)
@@ -228,17 +263,26 @@ struct StoreOpener {
 
   /// The map size for the capacity, or for an oversized file, whose free pages are returned later.
   private var mapByteCount: Int {
+    let present = directory.dataFileByteCount
+    // The capacity of a store that is only inspected is in the file.
+    if isInspection { return max(present, ResponseStore.minimumCapacityByteCount) }
     let pageByteCount = Int(getpagesize())
     let wanted = wantedMapByteCount
-    let present = directory.dataFileByteCount
     guard present > wanted else { return wanted }
     return (present + (1 << 20)) / pageByteCount * pageByteCount
   }
 
-  func foreign(reason: String) -> StoreError {
+  private func foreign(reason: String) -> StoreError {
     StoreError(
       .notAStore, directory: directory.path, reason: reason,
       remedy: "Choose a directory that only the cache uses; the file was not changed")
+  }
+
+  /// The error for data that an inspection must not replace.
+  func corrupt(reason: String) -> StoreError {
+    StoreError(
+      .corrupt, directory: directory.path, reason: reason,
+      remedy: "The next cache that is opened on the directory quarantines the data and starts empty")
   }
 
   func log(_ text: String) {

@@ -106,7 +106,7 @@ extension ResponseStore {
     let options = Options.existing
     let directory = try StoreDirectory(
       path: path, allowsUntrusted: options.allowsUntrustedDirectory, makesDirectory: false)
-    try StoreOpener(directory: directory, options: options, counts: StoreCounters()).inspectExistingData()
+    try StoreOpener(directory: directory, options: options, counts: StoreCounters()).inspectDataFile(isAlone: false)
     try directory.checkWritable()
     let isAlone = try directory.lockForOpening(timeout: options.openTimeout, createsFiles: false)
     guard !isAlone, let log = RemovalLog.open(path: directory.removalLogPath) else {
