@@ -5,10 +5,26 @@ import Foundation
 import FoundationNetworking
 import LoopbackOrigin
 import ResponseStore
+import Synchronization
 import Testing
 
 @testable import LMDBURLCache
 @testable import RedisTier
+
+/// A cache without a fleet that keeps another cache in step.
+private final class CacheWithCompanion: LMDBURLCache, @unchecked Sendable {
+  let companion = Mutex<LMDBURLCache?>(nil)
+
+  override func removeAllCachedResponses() {
+    super.removeAllCachedResponses()
+    companion.withLock { $0 }?.removeAllCachedResponses()
+  }
+
+  override func removeCachedResponse(for request: URLRequest) {
+    super.removeCachedResponse(for: request)
+    companion.withLock { $0 }?.removeCachedResponse(for: request)
+  }
+}
 
 @Suite("Purges of a fleet", .needsRedis, .timeLimit(.minutes(2)))
 struct PurgeTests {
@@ -67,6 +83,29 @@ struct PurgeTests {
       _ = try await other.get(url)
       #expect(other.cache.isCached(url))
       try await removal(one.cache)
+      await wait { !other.cache.isCached(url) }
+    }
+  }
+
+  @Test("A removal that an override makes in another cache, which belongs to a fleet, reaches that fleet")
+  func companion() async throws {
+    let fleet = try FleetFixture { $0.maximumSharedBodyByteCount = 0 }
+    let url = fleet.origin.url("/a")
+    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
+    let cache = try CacheWithCompanion(
+      directory: fleet.directory.appendingPathComponent("3"), memoryCapacity: 1 << 20, diskCapacity: 4 << 20)
+    cache.companion.withLock { $0 = one.cache }
+    let removals: [(LMDBURLCache) async throws -> Void] = [
+      { try await $0.purge(.all) },
+      {
+        var request = URLRequest(url: url)
+        request.httpMethod = "DELETE"
+        _ = try await $0.data(for: request)
+      },
+    ]
+    for removal in removals {
+      _ = try await other.get(url)
+      try await removal(cache)
       await wait { !other.cache.isCached(url) }
     }
   }

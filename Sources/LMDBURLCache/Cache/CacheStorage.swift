@@ -160,7 +160,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
       var token = token
       tiers.postingToFleet(posted) {
         for key in keys { tiers.remove(key, movingPast: &token, of: request.key) }
-        FleetPosting.$isOff.withValue(true) { detour?.remove(urls, for: request) }
+        detour?.remove(urls, for: request)
         if !scopes.isEmpty { tiers.remove(scopes, movingPast: &token, of: request.key) }
       }
       return token

@@ -68,18 +68,24 @@ extension LMDBURLCache {
     return try await onBlockingThread {
       let fleet = self.core.fleet
       let announced = fleet?.announce([FleetRemoval(removalScope, isSoft: mode == .soft)]) ?? []
-      // The removal below is posted once, and then waited for.
-      FleetPosting.$isOff.withValue(true) {
-        guard mode == .hard else { return self.softPurge(removalScope) }
-        switch scope {
-        // Overridable methods: a subclass may store responses elsewhere.
-        case .all: self.removeAllCachedResponses()
-        case .since(let date): self.removeCachedResponses(since: date)
-        case .host, .prefix, .group, .url: self.remove(removalScope)
-        }
+      switch mode {
+      case .hard: self.removeHere(scope, removalScope)
+      case .soft: self.softPurge(removalScope)
       }
       return Result { try fleet?.purge(announced, timeout: timeout) }
     }.get()
+  }
+
+  /// Removes what a purge covers on this machine.
+  private func removeHere(_ scope: PurgeScope, _ removalScope: RemovalScope) {
+    guard isSubclass else { return removeHere(removalScope) }
+    switch scope {
+    // A subclass may store responses elsewhere. These methods also post to the fleet, which has no effect if the purge
+    // was posted.
+    case .all: removeAllCachedResponses()
+    case .since(let date): removeCachedResponses(since: date)
+    case .host, .prefix, .group, .url: removeHere(removalScope)
+    }
   }
 }
 

@@ -79,9 +79,15 @@ extension LMDBURLCache {
     remove(scope)
   }
 
+  /// Removes the responses that a scope covers on all machines.
   func remove(_ scope: RemovalScope) {
+    core.postingToFleet([scope]) { removeHere(scope) }
+  }
+
+  /// Removes the responses that a scope covers on this machine. The caller posts the removal to the fleet.
+  func removeHere(_ scope: RemovalScope) {
     revokeStorePermits(scope)
-    core.postingToFleet([scope]) { core.remove(scope) }
+    core.remove(scope)
   }
 
   func softPurge(_ scope: RemovalScope) {

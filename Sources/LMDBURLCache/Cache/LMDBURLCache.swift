@@ -125,13 +125,16 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   /// It is created on first use, because it may refer to this object.
   var cachingClient: CachingClient<CacheStorage> {
     clientReference.load {
-      let detour = type(of: self) == LMDBURLCache.self ? nil : SubclassDetour(self)
-      return CachingClient(
-        storage: CacheStorage(tiers: core, detour: detour), options: core.options.caching, lease: core.lease,
+      CachingClient(
+        storage: CacheStorage(tiers: core, detour: isSubclass ? SubclassDetour(self) : nil),
+        options: core.options.caching, lease: core.lease,
         bodyLimit: { [core] in core.maximumSessionBodyByteCount }, clock: core.options.clock,
         whenTooLarge: { [core] in core.reportSizeRefusal($0) })
     }
   }
+
+  /// Whether methods may be overridden.
+  var isSubclass: Bool { type(of: self) != LMDBURLCache.self }
 
   /// The caching client, if it was used before.
   var cachingClientInUse: CachingClient<CacheStorage>? { clientReference.load() }
@@ -275,8 +278,10 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   /// When it returns, no thread or process can read them. Like all removals, it waits for the disk.
   open override func removeCachedResponse(for request: URLRequest) {
     guard let key = key(for: request) else { return }
-    revokeStorePermits(.key(key.bytes))
-    core.postingToFleet([.key(key.bytes)]) { core.remove(key) }
+    core.postingToFleet([.key(key.bytes)]) {
+      revokeStorePermits(.key(key.bytes))
+      core.remove(key)
+    }
   }
 
   /// Removes all variants stored for a task's request.

@@ -28,20 +28,13 @@ extension TieredStorage {
         activity: activity))
   }
 
-  /// Removes on this machine by `body`, and posts the removals to the fleet. Waits for at most 100 ms.
-  ///
-  /// Posts nothing without a fleet, and within a call of ``FleetPosting``.
+  /// Removes on this machine by `body`, and posts the removals to the fleet, if there is one. Waits for at most 100 ms.
   func postingToFleet<Result>(_ scopes: @autoclosure () -> [RemovalScope], _ body: () -> Result) -> Result {
-    guard let fleet, !FleetPosting.isOff else { return body() }
+    guard let fleet else { return body() }
     let announced = fleet.announce(scopes().map { FleetRemoval($0) })
     defer { fleet.post(announced) }
     return body()
   }
-}
-
-/// Whether removals are posted to the fleet by their caller.
-enum FleetPosting {
-  @TaskLocal static var isOff = false
 }
 
 extension FreshnessInfo {
