@@ -45,6 +45,21 @@ struct SubclassTests {
     }
   }
 
+  /// Keeps what it is to store, until it is told to store it.
+  final class Deferring: LMDBURLCache, @unchecked Sendable {
+    // Sendable like its superclass: the mutable state is protected by a lock.
+    private let kept = Mutex<(response: Box, request: URLRequest)?>(nil)
+
+    override func storeCachedResponse(_ cachedResponse: CachedURLResponse, for request: URLRequest) {
+      kept.withLock { $0 = (Box(cachedResponse), request) }
+    }
+
+    func storeKept() throws {
+      let (response, request) = try #require(kept.withLock { $0 })
+      super.storeCachedResponse(try #require(response.value), for: request)
+    }
+  }
+
   struct Box: @unchecked Sendable {
     // Sendable because a cached response does not change.
     let value: CachedURLResponse?
@@ -79,6 +94,21 @@ struct SubclassTests {
     #expect(origin.requestCount == 4)
     let stores = cache.stores.withLock { $0 }
     #expect(stores == ["/session body", "/session body", "/direct body", "/direct body"])
+  }
+
+  @Test("A fetched response that a subclass stores later stays removed, but can be stored again as the caller's own")
+  func deferring() async throws {
+    let origin = try LoopbackOrigin { _ in Reply(200, [("Cache-Control", "max-age=600")], "body") }
+    defer { origin.stop() }
+    let cache = try Deferring(directory: directory(), memoryCapacity: 1 << 20, diskCapacity: 4 << 20)
+    let url = origin.url("/a")
+    _ = try await cache.data(from: url)
+    #expect(!cache.isCached(url))
+    try await cache.purge(.all)
+    try cache.storeKept()
+    #expect(!cache.isCached(url))
+    try cache.storeKept()
+    #expect(cache.isCached(url))
   }
 
   @Test("Responses that a subclass stores elsewhere are served while fresh, and revalidated")

@@ -25,6 +25,8 @@ final class LMDBCachedURLResponse: CachedURLResponse, @unchecked Sendable {
 
   /// The last response with an `Age` field and its provenance.
   private let responseWithAge = Mutex<ResponseWithAge?>(nil)
+  /// The operation that the caching client requests from a subclass with this response; nil for other responses.
+  let requestedOperation = AtomicOnceReference<SubclassDetour.RequestedOperation>()
   /// The URL of the lookup's request; nil if `baseResponse` was given.
   private let askedURL: URL?
 

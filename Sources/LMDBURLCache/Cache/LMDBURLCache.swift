@@ -224,7 +224,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   open override func storeCachedResponse(_ cachedResponse: CachedURLResponse, for request: URLRequest) {
     guard cachedResponse.storagePolicy != .notAllowed, let key = key(for: request) else { return }
     let isMemoryOnly = cachedResponse.storagePolicy == .allowedInMemoryOnly
-    let operation = cachingClientInUse?.storage.detour?.takeOperation(for: cachedResponse)
+    let operation = isSubclass ? SubclassDetour.takeOperation(for: cachedResponse, in: self) : nil
     guard let own = cachedResponse as? LMDBCachedURLResponse, own.record.key == key else {
       let (response, allowsDiskStorage, refusal) = makeEntry(from: cachedResponse, for: request, key)
       if let refusal {

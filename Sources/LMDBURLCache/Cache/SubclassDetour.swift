@@ -7,9 +7,9 @@ import Synchronization
 
 /// Calls the overridable methods of a cache's subclass, so that overrides receive every lookup and write.
 ///
-/// `URLCache`'s store method has no parameters for the removal token and for updates by a 304. This object keeps them,
-/// by the identity of the response, until the override passes that response to `super`. If an override passes a copy, a
-/// task-local value identifies the operation that the copy belongs to.
+/// `URLCache`'s store method has no parameters for the removal token and for updates by a 304. The response that an
+/// override receives carries them to `super`. If an override passes a copy, a task-local value identifies the operation
+/// that the copy belongs to.
 ///
 /// `@unchecked Sendable`: weak references are read atomically, and this one is never set again.
 final class SubclassDetour: @unchecked Sendable {
@@ -21,29 +21,17 @@ final class SubclassDetour: @unchecked Sendable {
     case update(LMDBCachedURLResponse, askedAt: RemovalToken)
   }
 
-  private struct Pending {
-    weak var response: LMDBCachedURLResponse?
-    let operation: Operation
-  }
+  /// An operation that was requested from a cache, until `super` takes it.
+  final class RequestedOperation: Sendable {
+    fileprivate let detour: SubclassDetour
+    private let operation: Mutex<Operation?>
 
-  private struct Operations {
-    private var byResponse: [ObjectIdentifier: Pending] = [:]
-    private var pruningCount = 16
-
-    /// Adds an operation, and periodically removes those whose response an override has released.
-    mutating func insert(_ operation: Operation, for response: LMDBCachedURLResponse) {
-      if byResponse.count >= pruningCount {
-        byResponse = byResponse.filter { $0.value.response != nil }
-        pruningCount = max(16, 2 * byResponse.count)
-      }
-      byResponse[ObjectIdentifier(response)] = Pending(response: response, operation: operation)
+    fileprivate init(_ operation: Operation, of detour: SubclassDetour) {
+      self.detour = detour
+      self.operation = Mutex(operation)
     }
 
-    mutating func take(for response: CachedURLResponse) -> Operation? {
-      let id = ObjectIdentifier(response)
-      guard byResponse[id]?.response === response else { return nil }
-      return byResponse.removeValue(forKey: id)?.operation
-    }
+    fileprivate func take() -> Operation? { operation.withLock { $0.take() } }
   }
 
   private struct Current {
@@ -54,7 +42,6 @@ final class SubclassDetour: @unchecked Sendable {
   @TaskLocal private static var current: Current?
 
   private weak var cache: LMDBURLCache?
-  private let pending = Mutex(Operations())
 
   init(_ cache: LMDBURLCache) {
     self.cache = cache
@@ -67,7 +54,7 @@ final class SubclassDetour: @unchecked Sendable {
   /// Calls the store method for a task if the request belongs to one, otherwise the store method for a request.
   func store(_ response: LMDBCachedURLResponse, _ operation: Operation, for request: CachingClientRequest) {
     guard let cache else { return }
-    pending.withLock { $0.insert(operation, for: response) }
+    response.requestedOperation.storeIfNil(RequestedOperation(operation, of: self))
     Self.$current.withValue(Current(detour: self, operation: operation)) {
       if let task = (request.context as? RequestContext)?.task, request.head.method == "GET",
         task.currentRequest?.httpMethod ?? "GET" == "GET"
@@ -79,12 +66,16 @@ final class SubclassDetour: @unchecked Sendable {
     }
   }
 
-  /// Returns the operation for a response that `super` receives; nil for a response that a caller stores.
+  /// Returns the operation for a response that `super` receives in a cache; nil for a response that a caller stores.
   ///
   /// The response is the caching client's or a copy of it.
-  func takeOperation(for response: CachedURLResponse) -> Operation? {
-    if let own = pending.withLock({ $0.take(for: response) }) { return own }
-    guard let current = Self.current, current.detour === self else { return nil }
+  static func takeOperation(for response: CachedURLResponse, in cache: LMDBURLCache) -> Operation? {
+    if let requested = (response as? LMDBCachedURLResponse)?.requestedOperation.load(),
+      requested.detour.cache === cache, let own = requested.take()
+    {
+      return own
+    }
+    guard let current, current.detour.cache === cache else { return nil }
     if case .insert = current.operation { return current.operation }
     // A copy of an updated response is stored as a complete response.
     return .insert(askedAt: nil, isRevoked: { false })
