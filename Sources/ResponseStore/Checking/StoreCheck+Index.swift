@@ -10,7 +10,7 @@ extension StoreCheck {
 
   /// The index if it must have exactly the records of this snapshot; otherwise nil.
   private func exactIndex(in transaction: borrowing ReadTransaction) -> RecordIndex? {
-    guard !database.index.isAbsent, let index = database.index.current, index.isUpToDate(withCommit: transaction.id),
+    guard let index = database.index.current, index.isUpToDate(withCommit: transaction.id),
       database.environment.lastTransactionID == transaction.id
     else { return nil }
     return index
@@ -30,7 +30,7 @@ extension StoreCheck {
   mutating func checkIndex(
     in transaction: borrowing ReadTransaction, _ mayGoOn: () -> Bool
   ) throws(LMDBError) -> Bool {
-    guard !database.index.isAbsent, let index = database.index.current else { return true }
+    guard let index = database.index.current else { return true }
     while nextIndexCell < index.allCellCount {
       var entries: [IndexEntry] = []
       index.forEachEntry(in: nextIndexCell..<min(nextIndexCell + 256, index.allCellCount)) { entries.append($0) }

@@ -182,9 +182,7 @@ struct StoreCheck {
         result.report("Row \(rowID) has the key and variant of row \(other)")
       }
     }
-    if !database.index.isAbsent, !rowsInIndex(of: entry).contains(rowID),
-      unindexedRows.count < Self.maximumSuspectCount
-    {
+    if unindexedRows.count < Self.maximumSuspectCount, !rowsInIndex(of: entry).contains(rowID) {
       unindexedRows.insert(rowID)
     }
   }
