@@ -44,7 +44,6 @@ struct Writer: Sendable {
       return batch
     }
     let isDone = batch.isEmpty || process(batch, byteLimit: byteLimit)
-    if !isDone { discardReplacedRecords(of: batch.writes) }
     context.pendingWrites.remove(batch.writes)
     let byteCount = batch.writes.reduce(0) { $0 + $1.byteCount }
     // Discards that failed are retried after a pause.
@@ -62,7 +61,7 @@ struct Writer: Sendable {
   ///
   /// Call this before the failed writes are removed from the pending writes, so that this process continues to miss
   /// those records.
-  func discardReplacedRecords(of failed: [PendingWrite]) {
+  private func discardReplacedRecords(of failed: [PendingWrite]) {
     guard context.isUsable, !context.isForked else { return }
     let limit = 2 * context.options.queueByteCount
     queue.withLock { queue in
@@ -325,6 +324,7 @@ struct Writer: Sendable {
   private func writeFailed(_ error: LMDBError, _ batch: WriteBatch) {
     let error = ProcessLimits.cause(of: database.index.cause(of: error), writing: context.storeDirectory.dataPath)
     noteLoss(of: batch.writes, error)
+    discardReplacedRecords(of: batch.writes)
     context.failIfDirectoryMoved()
     if context.fail(after: error) { return }
     if error.code == .mapFull, checker.hasLeakedPages() {
