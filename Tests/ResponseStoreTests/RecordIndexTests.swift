@@ -197,6 +197,21 @@ struct RecordIndexTests {
     }
   }
 
+  @Test("Lookups find the records while a larger file is mapped and not yet in use")
+  func mappedFile() throws {
+    try withFolder { path in
+      let model = Model(path: path)
+      model.transaction { for key in 0..<20 as Range<UInt64> { $0.noteStore(key) } }
+      let index = try #require(model.file.current)
+      let new = try model.file.create(cellCount: 2 * index.cellCount)
+      #expect(index.copyRecords(into: new.index) && new.putInPlace())
+      model.file.mapping.use(new.index, inode: new.inode)
+      #expect(model.file.current === index && model.find(7) == [8])
+      model.file.mapping.setInUse(new.index)
+      #expect(model.file.current === new.index && model.find(7) == [8])
+    }
+  }
+
   @Test("The index shrinks after the capacity was lowered")
   func shrinking() throws {
     try withFolder { path in

@@ -60,13 +60,15 @@ final class IndexMapping: @unchecked Sendable {
   }
 
   private var followed: Unmanaged<RecordIndex>? {
+    guard isAnyInUse else { return nil }
     do throws(LMDBError) {
-      guard isAnyInUse, try follow(), let index = loaded, isInUse(index) else { return nil }
-      return .passUnretained(index)
+      _ = try follow()
     } catch {
       // A limit of this process prevents it. A lookup misses.
       return nil
     }
+    // The holder of the write lock maps a new file before it is in use. Until then, the older one is.
+    return indexes.withLock { $0.all.last { isInUse($0) } }.map { .passUnretained($0) }
   }
 
   @inline(__always)
