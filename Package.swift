@@ -145,8 +145,8 @@ if Context.environment["LMDBURLCACHE_RELIABILITY"] != nil {
     .executableTarget(
       name: "reliability",
       dependencies: [
-        "LMDBURLCache", "CachingStorage", "RedisTier", "ResponseStore", "HTTPCaching", "LMDB", "LoopbackOrigin",
-        "StoreContract",
+        "LMDBURLCache", "CachingClient", "CachingStorage", "CacheModel", "CacheActivity", "RedisTier", "ResponseStore",
+        "HTTPCaching", "LMDB", "LoopbackOrigin", "StoreContract", "CXXHash",
       ],
       path: "Tests/Reliability/Sources/reliability", swiftSettings: settings))
 }

@@ -23,7 +23,6 @@ package final class FleetLease: @unchecked Sendable {
   ///
   /// Costs a load and a reading of the clock.
   package var isValid: Bool {
-    guard FleetRule.leaseChecked.holds else { return true }
     // Load the deadline before the time. A renewal in between only makes the result stricter. A revocation in between
     // counts as later than this check.
     let deadline = deadline.pointee.load(ordering: .acquiring)

@@ -98,10 +98,6 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     counters = RequestCounters(activity: (storage as? any CountsActivity)?.activity ?? ActivityReference())
     inFlightFetches = InFlightFetches { key, token in
       StorePermit(token: token) {
-        guard FleetRule.fetchRevoked.holds else {
-          $0 = storage.removalToken
-          return .none
-        }
         guard storage.hasRemovals(since: $0) else { return .none }
         return storage.effectOfRemovals(on: URL(string: key.urlString), partition: key.partition, since: &$0)
       }
@@ -226,7 +222,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
 
       let key = CoalescingKey(plan.key, of: request.head)
       // Without a valid lease a purge may have returned, and be unknown here, since an earlier fetch began.
-      let joinsAny = lease.map { $0.isValid } ?? true || !FleetRule.joinsLaterFetchOnly.holds
+      let joinsAny = lease.map { $0.isValid } ?? true
       let earliest = joinsAny ? nil : begin
       let role = inFlightFetches.joinOrLead(key, since: plan.start, now: clock(), after: earliest) {
         varyKey(of: plan.request, by: $0)

@@ -60,9 +60,7 @@ struct FleetSettings: Sendable {
     epochSuffix = String(decoding: epoch[at...], as: UTF8.self)
   }
 
-  private static func wait(lease: UInt64) -> UInt64 {
-    FleetRule.waitHasMargin.holds ? lease / 4 * 5 + 250_000_000 : lease
-  }
+  private static func wait(lease: UInt64) -> UInt64 { lease / 4 * 5 + 250_000_000 }
 
   // MARK: Keys
 

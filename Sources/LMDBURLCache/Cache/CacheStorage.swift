@@ -50,11 +50,6 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     // Check the lease before the lookup: a purge may be applied, and the lease renewed, in between.
     let isCutOff = tiers.isCutOff
     guard let found = tiers.lookup(request), found.record.status > 0 else { return nil }
-    #if DEBUG || FLEET_MUTATIONS
-      if !FleetRule.leaseBeforeLookup.holds {
-        return Entry(cached: found, isForeign: false, mustBeValidated: tiers.isCutOffAfterPause)
-      }
-    #endif
     return Entry(cached: found, isForeign: false, mustBeValidated: isCutOff)
   }
 

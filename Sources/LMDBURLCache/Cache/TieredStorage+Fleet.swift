@@ -11,14 +11,6 @@ extension TieredStorage {
   @inline(__always)
   var isCutOff: Bool { lease.map { !$0.isValid } ?? false }
 
-  #if DEBUG || FLEET_MUTATIONS
-    /// ``isCutOff`` after a pause of 100 ms at most, in which purges may be applied and the lease renewed.
-    var isCutOffAfterPause: Bool {
-      if isCutOff { usleep(UInt32.random(in: 0..<100_000)) }
-      return isCutOff
-    }
-  #endif
-
   /// Starts to follow the purges of the fleet.
   func startFleet() {
     fleet?.start(

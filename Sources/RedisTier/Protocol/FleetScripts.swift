@@ -8,12 +8,6 @@ import CacheModel
 /// Keys of the control scripts: `ctl log acks seen wait`. Their first arguments: the connection's `run_id`, the ID for a
 /// fresh epoch, and the prefix of `done:`.
 enum FleetScripts {
-  /// A part of a script that a rule requires.
-  private static func ifHolds(_ rule: FleetRule, _ part: String) -> String { rule.holds ? part : "" }
-
-  /// A part of a script that takes a rule out.
-  private static func unlessHolds(_ rule: FleetRule, _ part: String) -> String { rule.holds ? "" : part }
-
   /// The replication ID. It changes when a server that was a replica accepts writes again, maybe with older data.
   private static let replicationID = "(redis.call('INFO', 'replication'):match('master_replid:(%x+)') or '')"
 
@@ -71,7 +65,7 @@ enum FleetScripts {
       local epoch, seq, floor, nodes, mature = c[1], number(c[3]), number(c[4]), number(c[5]), c[6] == '1'
       local function size(command, key) return reading(command, key) or -2 end
       local run = ARGV[1] .. \(replicationID)
-      if not (epoch and epoch:find('@')) \(ifHolds(.epochEndsWithServer, "or c[2] ~= run")) or floor < 0
+      if not (epoch and epoch:find('@')) or c[2] ~= run or floor < 0
         or size('XLEN', log) ~= seq - floor or size('ZCARD', acks) ~= nodes or size('HLEN', seen) ~= nodes
         or size('ZCARD', wait) < 0 then
         redis.call('UNLINK', ctl, log, acks, seen, wait)
@@ -101,9 +95,7 @@ enum FleetScripts {
       end
       local function sweep(first)
         for i = first, #ARGV, 2 do
-          if redis.call('HGET', seen, ARGV[i]) == ARGV[i + 1] \(unlessHolds(.renewedMachineStays, "or true"))
-            then drop(ARGV[i])
-          end
+          if redis.call('HGET', seen, ARGV[i]) == ARGV[i + 1] then drop(ARGV[i]) end
         end
         wake()
       end
@@ -117,7 +109,7 @@ enum FleetScripts {
     head + """
       local node, cursor, state, entries = ARGV[4], tonumber(ARGV[6]), 'other', {}
       if ARGV[5] == epoch then
-        local fits = \(unlessHolds(.trimmedLogNoticed, "true or")) cursor == floor or cursor > floor and cursor <= seq and purge_at(cursor) == ARGV[7]
+        local fits = cursor == floor or cursor > floor and cursor <= seq and purge_at(cursor) == ARGV[7]
         state = fits and 'known' or 'lost'
         if ARGV[9] == '1' and not mature then redis.call('HSET', ctl, 'mature', 1) end
       elseif floor > 0 then state = 'lost' end

@@ -84,7 +84,7 @@ final class Follower: Sendable {
     while !isStopping {
       let last = file.followerProcessID
       let wasCutOff = !file.isLeaseValid
-      guard file.becomeFollower(afterSilence: FleetRule.followerReplaced.holds ? settings.takeoverTime : .max) else {
+      guard file.becomeFollower(afterSilence: settings.takeoverTime) else {
         pause(.seconds(1))
         continue
       }
@@ -192,7 +192,7 @@ final class Follower: Sendable {
   /// Unregisters the machine until it renews its lease.
   private func leave() {
     // The lease first: an unregistered machine must not have one.
-    if FleetRule.leaseEndsBeforeLeaving.holds { file.revokeLease(isLeaving: true) }
+    file.revokeLease(isLeaving: true)
     // If Redis cannot be reached, purges wait once for a lease that has ended.
     try? FollowerSession(self).leave()
   }

@@ -52,8 +52,7 @@ final class FollowerSession {
       inEpoch: new.epochNumber, confirmedUpTo: reply.confirmed, renewedAt: start, wait: settings.wait)
     // From the sending of the renewal: every purge posted before it is in the reply.
     let timeCutOff = countRenewal()
-    let end = (FleetRule.leaseFromSending.holds ? start : BootClock.now) + settings.lease
-    guard file.extendLease(to: end) else { throw Self.isReplaced }
+    guard file.extendLease(to: start + settings.lease) else { throw Self.isReplaced }
     follower.noteRenewal(timeCutOff: timeCutOff)
     try sweep()
     // New purges are acknowledged by the next renewal.
@@ -118,7 +117,7 @@ final class FollowerSession {
       throw RedisTierError(.badReply, "a renewal was answered by an unknown state")
     }
     let count = try reply[6].asCount()
-    let isMatureEpoch = try reply[7].asInteger() == 1 || !FleetRule.removalKeptInYoungEpoch.holds
+    let isMatureEpoch = try reply[7].asInteger() == 1
     let renewal = Renewal(
       epoch: try reply[0].asBytes(), seq: try reply[1].asCount(), floor: try reply[2].asCount(), state: state,
       clockDifference: try reply[4].asTime() - settings.configuration.wallClock(), entries: try LogEntry.list(reply[5]),
@@ -157,8 +156,6 @@ final class FollowerSession {
       posted = []
       // All purges of earlier epochs that bind this machine are in its removal log; this epoch's follow.
       return try apply(reply.entries, after: begin(reply.epoch, cursor: 0, ofStore: owner, replacing: tag), reply)
-    case .lost where file.isLeaseValid && !FleetRule.epochAppliedFromStart.holds:
-      return try begin(reply.epoch, cursor: reply.seq, ofStore: owner, replacing: tag)
     case .other, .lost:
       return try distrustAll(reply, from: position, tag, ofStore: owner)
     }
@@ -172,23 +169,15 @@ final class FollowerSession {
     var new = position
     for entry in entries {
       new.cursor += 1
-      if !FleetRule.trimmedLogNoticed.holds { new.cursor = entry.number }
       guard entry.number == new.cursor else { throw RedisTierError(.badReply, "the log of purges has a gap") }
     }
     let tolerance = settings.configuration.clockTolerance / .seconds(1)
     let removals = entries.map { $0.removal(isClockOff: abs(reply.clockDifference) > tolerance) }
-    #if DEBUG || FLEET_MUTATIONS
-      try advanceEarly(entries, to: new)
-    #endif
     for entry in entries { try file.keep(entry, inEpoch: epoch) }
-    if FleetRule.purgesAnnounced.holds { file.announce(upTo: new.cursor, inEpoch: epoch) }
+    file.announce(upTo: new.cursor, inEpoch: epoch)
     guard follower.node.remove(removals) else {
       throw RedisTierError(.unusableDirectory, "purges of the fleet could not be made durable")
     }
-    #if DEBUG || FLEET_MUTATIONS
-      // Between its removal and its position a purge is announced only. That is short.
-      if !FleetRule.purgesAnnounced.holds { usleep(50_000) }
-    #endif
     guard file.advance(to: new.cursor, inEpoch: epoch) else { throw Self.isReplaced }
     file.unposted.noteReceived(entries, inEpoch: epoch)
     posted.subtract(entries.map(\.id))
@@ -220,19 +209,6 @@ final class FollowerSession {
     }
   }
 
-  #if DEBUG || FLEET_MUTATIONS
-    /// Moves the position, and acknowledges the purges, before they are applied, if the rule that forbids it is taken out.
-    private func advanceEarly(_ entries: [LogEntry], to new: FleetFile.Position) throws(RedisTierError) {
-      guard !FleetRule.removedBeforePosition.holds || !FleetRule.removedBeforeAcknowledged.holds else { return }
-      for entry in entries { try file.keep(entry, inEpoch: new.epochNumber) }
-      _ = file.advance(to: new.cursor, inEpoch: new.epochNumber)
-      if !FleetRule.removedBeforeAcknowledged.holds, let owner = follower.node.storeID() {
-        _ = try renew(file.position(ofStore: owner), at: BootClock.now)
-      }
-      usleep(50_000)
-    }
-  #endif
-
   /// Goes on from the reply, although purges up to there may be unknown: everything stored is suspect, or removed.
   private func distrustAll(
     _ reply: Renewal, from position: FleetFile.Position?, _ tag: UInt64, ofStore owner: UInt64
@@ -251,7 +227,7 @@ final class FollowerSession {
     if file.isLeaseValid { file.revokeLease() }
     let validates = settings.configuration.onLostLog == .validate
     let distrust = FleetRemoval(.everything, effect: validates ? .suspect : .remove)
-    guard !FleetRule.missedPurgesCoverAll.holds || follower.node.remove([distrust]) else {
+    guard follower.node.remove([distrust]) else {
       throw RedisTierError(.unusableDirectory, "a removal could not be made durable")
     }
     let new = try begin(reply.epoch, cursor: reply.seq, ofStore: owner, replacing: tag)

@@ -21,7 +21,7 @@ final class PurgePoster: Sendable {
     let epoch: [UInt8]
     let seq: UInt64
     /// When the reply arrived.
-    var time: UInt64
+    let time: UInt64
     /// Whether the epoch has lasted so long that no lease of an earlier one is valid.
     var isMature: Bool
     /// The registered nodes and their counts of renewals.
@@ -57,13 +57,13 @@ final class PurgePoster: Sendable {
         waitsFirst = true
         let hasWaited = BootClock.now >= posted.time + settings.wait
         let (isLost, isMature, pending) = try finish(posted, hasWaited: hasWaited, over: current, until: deadline)
-        if isLost, FleetRule.postChecked.holds {
+        if isLost {
           posted = try post(removal, id: id, over: &link, until: deadline)
           continue
         }
         // After W the machines that have not renewed are no longer registered.
         unconfirmedCount = hasWaited ? max(pending.count, unconfirmedCount) : pending.count
-        if pending.isEmpty && (isMature || !FleetRule.youngEpochWaits.holds) || hasWaited {
+        if pending.isEmpty && isMature || hasWaited {
           idle.withLock { $0 = current }
           return FleetPurgeResult(
             confirmedCount: max(0, posted.nodes.count - unconfirmedCount), expiredLeaseCount: unconfirmedCount)
@@ -123,15 +123,12 @@ final class PurgePoster: Sendable {
   ) throws(RedisTierError) -> Posted {
     // The idle connection may have been closed by the server.
     link = link ?? idle.withLock { $0.take() }
-    let begin = BootClock.now
     var cause: RedisTierError?
     while true {
       do throws(RedisTierError) {
         let current = try open(&link, until: deadline)
-        var posted = try post(
+        return try post(
           removal, id: id, run: current.run, on: current.connection, timeout: timeout(until: deadline))
-        if !FleetRule.waitFromReply.holds { posted.time = begin }
-        return posted
       } catch {
         let wasIdle = link != nil && error.code == .connectionLost
         link = nil

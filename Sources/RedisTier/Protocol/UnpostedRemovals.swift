@@ -150,7 +150,6 @@ struct UnpostedRemovals {
       receiptTime(index).pointee.store(BootClock.now, ordering: .relaxed)
       insert(index, into: Offset.received)
       remove(index, from: Offset.pending)
-      if !FleetRule.removalKept.holds { release(index) }
     }
   }
 

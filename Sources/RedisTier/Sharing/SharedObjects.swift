@@ -171,13 +171,12 @@ final class SharedObjects: Sendable {
 
   /// Whether an object has the form that the request's transport delivers, and no purge that this machine knows covers it.
   private func isUsable(_ object: SharedObject, for request: SharedRequest, at position: FleetFile.Position) -> Bool {
-    guard !object.isMarker, object.epoch == position.epoch || !FleetRule.objectHasEpoch.holds else { return false }
+    guard !object.isMarker, object.epoch == position.epoch else { return false }
     guard
       object.isNotModified
         ? object.isHeld(by: request.head)
         : request.head.delivers(contentOf: object.fields, isDecoded: object.isDecoded)
     else { return false }
-    guard FleetRule.objectChecked.holds else { return true }
     // Not up to the position: the store's removals may be ahead of it.
     guard let last = file.lastAnnounced(inEpochOf: position) else { return false }
     // A 304 need not name the groups of the representation, so any purge may cover it.
@@ -268,7 +267,6 @@ final class SharedObjects: Sendable {
   ) -> [SharedObject] {
     let milliseconds = offer.milliseconds(maximum: settings.configuration.maximumSharedLifetime)
     guard milliseconds > 0 else { return [] }
-    let position = FleetRule.taggedBeforeRequest.holds ? position : file.position(ofTag: file.tag) ?? position
     var object = SharedObject(
       key: request.key.bytes, position: position, status: offer.status, fields: offer.fields, body: body,
       ageAtStoring: offer.freshness.currentAge(at: Date()), lifetime: offer.freshness.lifetime,

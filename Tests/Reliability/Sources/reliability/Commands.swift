@@ -58,7 +58,7 @@ let series: [String: @Sendable (RunConfiguration) -> Bool] = [
   },
   "fleet": { setting in
     FleetSeries(setting: setting, directory: setting.scratch + "/fleet").run(
-      seconds: setting.seconds ?? (setting.takesRulesOut ? 40 : setting.isQuick ? 6 : 60))
+      seconds: setting.seconds ?? (setting.breaksRules ? 40 : setting.isQuick ? 6 : 60))
   },
 ]
 
@@ -186,7 +186,7 @@ func runChild(_ arguments: [String]) -> Never {
       let (machine, seed, port, ledgerPath) = (number(), UInt64(number()), number(), next())
       let (directory, url, logCount) = (next(), next(), number())
       try FleetMachine(number: machine, seed: seed, port: port, ledgerPath: ledgerPath, machineCount: number())
-        .run(directory: directory, url: url, logCount: logCount)
+        .run(directory: directory, url: url, logCount: logCount, breaking: FleetRule(rawValue: next()))
       exit(0)
     } catch {
       fail("\(error)")

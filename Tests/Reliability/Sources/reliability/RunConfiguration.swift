@@ -13,8 +13,8 @@ struct RunConfiguration {
   var recorder = ""
   /// The path of the library that changes the clocks and the boot ID of a process.
   var machineLibrary = ""
-  /// Whether the series `fleet` takes out each rule of its protocol, and expects to find a purged response.
-  var takesRulesOut = false
+  /// Whether the series `fleet` breaks each rule of its protocol, and expects to find a purged response.
+  var breaksRules = false
   /// The path of the program `urlcache`.
   var tool = ""
   /// The only scenario to run in the series; nil runs all scenarios.

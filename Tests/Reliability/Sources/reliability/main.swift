@@ -43,7 +43,7 @@ while let argument = arguments.first {
     guard let path = arguments.first else { fail(usage) }
     setting.machineLibrary = path
     arguments.removeFirst()
-  case "--mutations": setting.takesRulesOut = true
+  case "--mutations": setting.breaksRules = true
   case "--tool":
     guard let path = arguments.first else { fail(usage) }
     setting.tool = path

@@ -47,16 +47,18 @@ final class FleetHost: Sendable {
     var unexpectedEnds: [String] = []
   }
 
-  /// - Parameter arguments: Returns the arguments of the process, for the path of its socket.
+  /// - Parameters:
+  ///   - redisDouble: Alters what the machine and Redis exchange; nil for nothing.
+  ///   - arguments: Returns the arguments of the process, for the path of its socket.
   init(
-    number: Int, directory: String, redisPath: String, environment: [String: String],
+    number: Int, directory: String, redisPath: String, redisDouble: RedisDouble?, environment: [String: String],
     arguments: @escaping @Sendable (String) -> [String]
   ) {
     self.number = number
     self.directory = directory
     self.environment = environment
     self.arguments = arguments
-    proxy = FleetProxy(path: "\(directory)/n\(number)", to: redisPath)
+    proxy = FleetProxy(path: "\(directory)/n\(number)", to: redisPath, redisDouble)
     start()
   }
 

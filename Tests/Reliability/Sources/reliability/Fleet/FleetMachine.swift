@@ -21,6 +21,8 @@ final class FleetMachine: Sendable {
   }
 
   static let lease = 0.8
+  /// For how long a purge waits for machines that do not confirm.
+  static let wait = lease * 1.25 + 0.25
 
   static func configuration(logCount: Int) -> RedisTier.Configuration {
     var configuration = RedisTier.Configuration()
@@ -33,18 +35,21 @@ final class FleetMachine: Sendable {
   }
 
   /// Works until the scenario is over or the machine is told to leave, and closes the cache.
-  func run(directory: String, url: String, logCount: Int) throws {
+  ///
+  /// - Parameter rule: The rule of the protocol that the machine breaks; nil for none.
+  func run(directory: String, url: String, logCount: Int, breaking rule: FleetRule?) throws {
     // A connection that a proxy was just accepting when this process started would never end.
     for descriptor in CInt(3)..<256 { close(descriptor) }
     let isDone = DispatchSemaphore(value: 0)
     do {
       var options = LMDBURLCache.Options()
-      options.fleet = try RedisTier(
+      let tier = try RedisTier(
         url: url, secret: Data(repeating: 7, count: 32), configuration: Self.configuration(logCount: logCount))
+      options.fleet = rule.map { TierDouble(tier: tier, rule: $0) } ?? tier
       options.usesProcessCookies = false
       options.log = { say("log: \($0)") }
-      let cache = try LMDBURLCache(
-        directory: URL(fileURLWithPath: directory), memoryCapacity: 1 << 20, diskCapacity: 16 << 20, options: options)
+      let cache = try FleetRule.makeCache(
+        directory: URL(fileURLWithPath: directory), options: options, breaking: rule)
       Task.detached { [self] in
         await withTaskGroup(of: Void.self) { group in
           for task in 0..<3 { group.addTask { await self.load(cache, task) } }

@@ -15,7 +15,8 @@ final class FleetProxy: Sendable {
     let replyDelay = Atomic(0)
   }
 
-  init(path: String, to target: String) {
+  /// - Parameter double: Alters what passes; nil for nothing.
+  init(path: String, to target: String, _ double: RedisDouble?) {
     self.path = path
     let listener = socket(AF_UNIX, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
     guard withUnixAddress(path, { bind(listener, $0, $1) }) == 0, listen(listener, 64) == 0 else {
@@ -33,8 +34,14 @@ final class FleetProxy: Sendable {
         }
         // The last of the two threads closes both.
         let ended = Counter()
-        startThread { Self.forward(client, server, ended, network.losesRequests, network.requestDelay, isReply: false) }
-        startThread { Self.forward(server, client, ended, network.losesReplies, network.replyDelay, isReply: true) }
+        let double = double?.makeConnection()
+        startThread {
+          Self.forward(
+            client, server, ended, network.losesRequests, network.requestDelay, isReply: false, double?.request)
+        }
+        startThread {
+          Self.forward(server, client, ended, network.losesReplies, network.replyDelay, isReply: true, double?.reply)
+        }
       }
     }
   }
@@ -46,20 +53,21 @@ final class FleetProxy: Sendable {
 
   private static func forward(
     _ from: CInt, _ to: CInt, _ ended: Counter, _ loses: borrowing Atomic<Bool>, _ delay: borrowing Atomic<Int>,
-    isReply: Bool
+    isReply: Bool, _ alter: ((ArraySlice<UInt8>) -> [UInt8])?
   ) {
     var random = SystemRandomNumberGenerator()
     var buffer = [UInt8](repeating: 0, count: 65_536)
     var isDead = false
     while case let count = read(from, &buffer, buffer.count), count > 0 {
+      let bytes = alter?(buffer[..<count]) ?? Array(buffer[..<count])
       let limit = delay.load(ordering: .relaxed)
       if limit > 0 { usleep(UInt32.random(in: 0...UInt32(limit), using: &random)) }
       // A connection that has lost bytes stays dead, as the rest would not make sense.
       if loses.load(ordering: .relaxed) { isDead = true }
       var sent = 0
-      while !isDead, sent < count {
-        let written = buffer.withUnsafeBytes {
-          send(to, $0.baseAddress.map { $0 + sent }, count - sent, CInt(MSG_NOSIGNAL))
+      while !isDead, sent < bytes.count {
+        let written = bytes.withUnsafeBytes {
+          send(to, $0.baseAddress.map { $0 + sent }, bytes.count - sent, CInt(MSG_NOSIGNAL))
         }
         if written <= 0 { break }
         sent += written

@@ -42,28 +42,4 @@ struct FleetScenario: Sendable {
       name: "together", machineFaults: FleetFault.machine + FleetFault.network + [.wallClock],
       redisFaults: FleetFault.redis + [.redisClock], hasDrift: true),
   ]
-
-  /// The scenario that is likely to show that a rule of the protocol has been taken out.
-  static let mutations: [(rule: String, scenario: String)] = [
-    ("leaseChecked", "network"),
-    ("leaseBeforeLookup", "network"),
-    ("leaseFromSending", "network"),
-    ("removedBeforeAcknowledged", "machines"),
-    ("removedBeforePosition", "machines"),
-    ("leaseEndsBeforeLeaving", "machines"),
-    ("waitHasMargin", "network"),
-    ("waitFromReply", "network"),
-    ("renewedMachineStays", "network"),
-    ("postChecked", "redis"),
-    ("youngEpochWaits", "redis"),
-    ("epochEndsWithServer", "redis"),
-    ("trimmedLogNoticed", "trimmed log"),
-    ("missedPurgesCoverAll", "trimmed log"),
-    ("epochAppliedFromStart", "trimmed log"),
-    ("fetchRevoked", "network"),
-    ("objectChecked", "network"),
-    ("purgesAnnounced", "machines"),
-    ("objectHasEpoch", "redis"),
-    ("taggedBeforeRequest", "network"),
-  ]
 }

@@ -18,36 +18,37 @@ struct FleetSeries {
   }
 
   func run(seconds: Double) -> Bool {
-    if setting.takesRulesOut { return runMutations(seconds: seconds) }
+    if setting.breaksRules { return runMutations(seconds: seconds) }
     var isGood = true
     for scenario in FleetScenario.all where setting.only == nil || setting.only == scenario.name {
-      let outcome = run(scenario, seconds: seconds, withoutRule: nil)
+      let outcome = run(scenario, seconds: seconds)
       setting.report("fleet: \(scenario.name)", outcome.text)
       isGood = isGood && outcome.isGood
     }
     return isGood
   }
 
-  /// How often a scenario runs without a rule, each time with another seed, until there is a purged response.
+  /// How often a scenario runs with a broken rule, each time with another seed, until there is a purged response.
   private static let maximumRunCount: UInt64 = 4
 
-  /// Takes each rule of the protocol out in turn, and expects a purged response.
+  /// Breaks each rule of the protocol in turn, and expects a purged response.
   private func runMutations(seconds: Double) -> Bool {
     var isGood = true
-    for (rule, name) in FleetScenario.mutations where setting.only == nil || setting.only == rule {
+    for rule in FleetRule.allCases where setting.only == nil || setting.only == rule.rawValue {
+      let name = rule.scenarioName
       guard let scenario = FleetScenario.all.first(where: { $0.name == name }) else { fail("no scenario \(name)") }
       var series = self
-      var outcome = series.run(scenario, seconds: seconds, withoutRule: rule)
+      var outcome = series.run(scenario, seconds: seconds, breaking: rule)
       var time = outcome.seconds
       while outcome.violationCount == 0, series.setting.seed < setting.seed + Self.maximumRunCount - 1 {
         series.setting.seed += 1
-        outcome = series.run(scenario, seconds: seconds, withoutRule: rule)
+        outcome = series.run(scenario, seconds: seconds, breaking: rule)
         time += outcome.seconds
       }
       let isFound = outcome.violationCount > 0
       isGood = isGood && isFound
       setting.report(
-        "rules: without \(rule)",
+        "rules: without \(rule.rawValue)",
         "scenario \(name), seed \(series.setting.seed): "
           + (isFound
             ? "purged response found after \(time.formatted(1)) s: OK"
@@ -56,7 +57,7 @@ struct FleetSeries {
     return isGood
   }
 
-  private func run(_ scenario: FleetScenario, seconds: Double, withoutRule rule: String?) -> Outcome {
+  private func run(_ scenario: FleetScenario, seconds: Double, breaking rule: FleetRule? = nil) -> Outcome {
     makeDirectory(directory)
     defer { removeTree(directory) }
     let machineCount = setting.isQuick ? 4 : 8
@@ -78,12 +79,13 @@ struct FleetSeries {
     let (seed, port, folder) = (setting.seed, origin.port, directory)
     let hosts = (0..<machineCount).map { number in
       if scenario.hasDrift { clocks.setBootRate(number % 2 == 0 ? 915 : 1085, of: number) }
-      var environment = clocks.environment(of: number, library: setting.machineLibrary)
-      if let rule { environment["FLEET_MUTATIONS"] = rule }
-      return FleetHost(number: number, directory: folder, redisPath: redis.socketPath, environment: environment) {
+      return FleetHost(
+        number: number, directory: folder, redisPath: redis.socketPath, redisDouble: RedisDouble(breaking: rule),
+        environment: clocks.environment(of: number, library: setting.machineLibrary)
+      ) {
         [
           "fleet", "\(number)", "\(seed)", "\(port)", ledgerPath, "\(folder)/store.\(number)", "unix://\($0)",
-          "\(scenario.logCount)", "\(machineCount)",
+          "\(scenario.logCount)", "\(machineCount)", rule?.rawValue ?? "",
         ]
       }
     }

@@ -1,13 +1,13 @@
-#if DEBUG || FLEET_MUTATIONS
-  import Glibc
-#endif
-
-/// The rules of the fleet's protocol on which its promise rests.
+/// The rules of the fleet's protocol on which its promise rests, and that the series breaks.
 ///
-/// A debug build, or one with the compilation condition `FLEET_MUTATIONS`, takes out the rule that the environment
-/// variable of that name names. `Scripts/reliability fleet --mutations` does so to show that each rule is needed, and
-/// that the series notices when one is missing. In release builds of the package all rules hold.
-package enum FleetRule: String {
+/// For each rule there is a double that breaks it, in the place of a part of the fleet or around one: ``RedisDouble``
+/// between a machine and Redis, ``TierDouble`` around a machine's tier, or a subclass of its cache. The series uses one
+/// double on all machines at a time, and must then find a purged response. This shows that the rule is needed, and that
+/// the series notices when it is missing.
+///
+/// The series breaks no rule by which removals are kept, joined or taken over, because the faults that need them are
+/// rare there. `UnpostedRemovalTests`, `CoalescingTests`, `TakeoverTests` and the model of the protocol have them.
+enum FleetRule: String, CaseIterable, Sendable {
   /// A lookup checks the lease.
   case leaseChecked
   /// A lookup checks the lease before it reads the record.
@@ -38,7 +38,7 @@ package enum FleetRule: String {
   case missedPurgesCoverAll
   /// A machine with a valid lease applies the purges of a new epoch from its first one on.
   case epochAppliedFromStart
-  /// A fetch is neither stored nor joined after a purge that covers it.
+  /// A fetch is not stored after a purge that covers it.
   case fetchRevoked
   /// A shared response is not used after a purge that covers it.
   case objectChecked
@@ -48,28 +48,16 @@ package enum FleetRule: String {
   case objectHasEpoch
   /// A shared response has the position of before its request was sent.
   case taggedBeforeRequest
-  // The series does not check the rules below, because the faults that need them are rare there. Without them
-  // `CoalescingTests`, `UnpostedRemovalTests` and `TakeoverTests` fail, and the model of the protocol finds a wrong
-  // response without the first three.
-  /// Without a lease, a request joins no fetch that began before it.
-  case joinsLaterFetchOnly
-  /// A machine keeps a removal that it has posted until all machines obey it.
-  case removalKept
-  /// In a young epoch that takes until no machine can have a lease of an earlier epoch.
-  case removalKeptInYoungEpoch
-  /// Another process of the machine follows when the one that did does not go on.
-  case followerReplaced
 
-  #if DEBUG || FLEET_MUTATIONS
-    private static let takenOut = getenv("FLEET_MUTATIONS").flatMap { FleetRule(rawValue: String(cString: $0)) }
-  #endif
-
-  /// Whether the rule holds.
-  package var holds: Bool {
-    #if DEBUG || FLEET_MUTATIONS
-      return Self.takenOut != self
-    #else
-      return true
-    #endif
+  /// The scenario that is likely to show that the rule is broken.
+  var scenarioName: String {
+    switch self {
+    case .removedBeforeAcknowledged, .removedBeforePosition, .leaseEndsBeforeLeaving, .purgesAnnounced: "machines"
+    case .postChecked, .youngEpochWaits, .epochEndsWithServer, .objectHasEpoch: "redis"
+    case .trimmedLogNoticed, .missedPurgesCoverAll, .epochAppliedFromStart: "trimmed log"
+    case .leaseChecked, .leaseBeforeLookup, .leaseFromSending, .waitHasMargin, .waitFromReply, .renewedMachineStays,
+      .fetchRevoked, .objectChecked, .taggedBeforeRequest:
+      "network"
+    }
   }
 }
