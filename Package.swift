@@ -104,8 +104,8 @@ let package = Package(
     .testTarget(
       name: "CurlTransportTests",
       dependencies: [
-        "CurlTransport", "CachingClient", "CachingStorage", "HTTPCaching", "LoopbackOrigin", "CCurl", "CZlib",
-        "CSlowNames",
+        "CurlTransport", "CachingClient", "CachingStorage", "CacheModel", "HTTPCaching", "LoopbackOrigin", "CCurl",
+        "CZlib", "CSlowNames",
       ],
       swiftSettings: settings),
     .testTarget(

@@ -4,8 +4,10 @@ import Glibc
 ///
 /// Origins take turns, so that an origin with many or slow requests does not delay the others. Each origin always gets a
 /// share, so that origins that do not respond cannot use up the capacity. A transfer that is paused for its reader
-/// yields its place. Only the I/O thread uses it.
+/// yields its place. A part of ``PoolSchedule``.
 struct OriginQueues {
+  typealias ID = PoolSchedule.ID
+
   /// The limits of active transfers.
   struct Limits {
     /// The maximum number of transfers in progress at one origin.
@@ -33,42 +35,38 @@ struct OriginQueues {
     /// The number of active transfers that have yielded their place.
     var yieldedCount = 0
     /// The waiting transfers, from `firstIndex` on. Some may have ended.
-    var waiting: [Transfer?] = []
+    var waiting: [ID] = []
     var firstIndex = 0
-    /// The number of transfers in `waiting` that have ended.
-    var endedCount = 0
+    /// The transfers in `waiting` that have ended.
+    var ended: Set<ID> = []
     /// Whether the origin is in the list of turns.
     var takesTurns = false
 
     /// The number of transfers in progress.
     var busyCount: Int { activeCount - yieldedCount }
 
-    func popFirst() -> Transfer? {
+    func popFirst() -> ID? {
       while firstIndex < waiting.count {
-        let transfer = waiting[firstIndex]
-        waiting[firstIndex] = nil
+        let id = waiting[firstIndex]
         firstIndex += 1
         if firstIndex * 2 > waiting.count {
           waiting.removeFirst(firstIndex)
           firstIndex = 0
         }
-        if let transfer {
-          if transfer.phase == .waiting { return transfer }
-          endedCount -= 1
-        }
+        if ended.remove(id) == nil { return id }
       }
       return nil
     }
 
-    var isWaiting: Bool { waiting.count - firstIndex > endedCount }
+    var isWaiting: Bool { waiting.count - firstIndex > ended.count }
 
     /// Records that a waiting transfer has ended.
-    func noteEnded() {
-      endedCount += 1
-      guard endedCount > 32, endedCount * 2 > waiting.count - firstIndex else { return }
-      waiting = waiting[firstIndex...].filter { $0?.phase == .waiting }
+    func noteEnded(_ id: ID) {
+      ended.insert(id)
+      guard ended.count > 32, ended.count * 2 > waiting.count - firstIndex else { return }
+      waiting = waiting[firstIndex...].filter { !ended.contains($0) }
       firstIndex = 0
-      endedCount = 0
+      ended = []
     }
   }
 
@@ -85,8 +83,7 @@ struct OriginQueues {
   }
 
   /// Adds a waiting transfer.
-  mutating func append(_ transfer: Transfer) {
-    let name = transfer.request.origin
+  mutating func append(_ id: ID, at name: String) {
     let origin: Origin
     if let known = origins[name] {
       origin = known
@@ -94,20 +91,20 @@ struct OriginQueues {
       origin = Origin()
       origins[name] = origin
     }
-    origin.waiting.append(transfer)
+    origin.waiting.append(id)
     giveTurn(to: origin)
   }
 
   /// Removes and returns the transfer to start next; nil if none is waiting, or there is no capacity.
-  mutating func popFirst() -> Transfer? {
+  mutating func popFirst() -> ID? {
     while let index = turns.firstIndex(where: { hasCapacity(for: $0) }) {
       let origin = turns.remove(at: index)
       origin.takesTurns = false
-      guard let transfer = origin.popFirst() else { continue }
+      guard let id = origin.popFirst() else { continue }
       origin.activeCount += 1
       activeCount += 1
       giveTurn(to: origin)
-      return transfer
+      return id
     }
     return nil
   }
@@ -118,10 +115,9 @@ struct OriginQueues {
   }
 
   /// Releases the capacity of a transfer that was started.
-  mutating func releaseCapacity(of transfer: Transfer) {
-    let name = transfer.request.origin
+  mutating func releaseCapacity(at name: String, hasYieldedPlace: Bool) {
     guard let origin = origins[name] else { return }
-    reclaimPlace(of: transfer)
+    if hasYieldedPlace { reclaimPlace(at: name) }
     origin.activeCount -= 1
     activeCount -= 1
     giveTurn(to: origin)
@@ -129,27 +125,24 @@ struct OriginQueues {
   }
 
   /// Gives the place of a paused transfer to other requests.
-  mutating func yieldPlace(of transfer: Transfer) {
-    guard !transfer.hasYieldedPlace, let origin = origins[transfer.request.origin] else { return }
-    transfer.hasYieldedPlace = true
+  mutating func yieldPlace(at name: String) {
+    guard let origin = origins[name] else { return }
     origin.yieldedCount += 1
     yieldedCount += 1
     giveTurn(to: origin)
   }
 
   /// Counts a transfer that goes on. It does not wait again, even at a limit.
-  mutating func reclaimPlace(of transfer: Transfer) {
-    guard transfer.hasYieldedPlace, let origin = origins[transfer.request.origin] else { return }
-    transfer.hasYieldedPlace = false
+  mutating func reclaimPlace(at name: String) {
+    guard let origin = origins[name] else { return }
     origin.yieldedCount -= 1
     yieldedCount -= 1
   }
 
   /// Records that a waiting transfer has ended.
-  mutating func noteEnded(_ transfer: Transfer) {
-    let name = transfer.request.origin
+  mutating func noteEnded(_ id: ID, at name: String) {
     guard let origin = origins[name] else { return }
-    origin.noteEnded()
+    origin.noteEnded(id)
     removeIfUnused(name, origin)
   }
 
@@ -162,14 +155,5 @@ struct OriginQueues {
 
   private mutating func removeIfUnused(_ name: String, _ origin: Origin) {
     if origin.activeCount == 0, !origin.isWaiting { origins[name] = nil }
-  }
-
-  /// Calls `body` with each waiting transfer.
-  func forEachWaiting(_ body: (Transfer) -> Void) {
-    for origin in origins.values {
-      for transfer in origin.waiting[origin.firstIndex...] {
-        if let transfer, transfer.phase == .waiting { body(transfer) }
-      }
-    }
   }
 }

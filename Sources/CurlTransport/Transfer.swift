@@ -1,5 +1,4 @@
 import CCurl
-import CacheModel
 import FoundationEssentials
 import HTTPCaching
 
@@ -8,47 +7,20 @@ import HTTPCaching
 /// `@unchecked Sendable`: the constants are set once. Only the I/O thread uses the variables; other threads only pass
 /// the transfer on to it.
 final class Transfer: @unchecked Sendable {
-  enum Phase {
-    /// The pool has not received the transfer yet.
-    case new
-    /// The transfer waits in a queue.
-    case waiting
-    /// libcurl processes the transfer.
-    case active
-    case ended
-  }
-
-  /// The state of a small response, which is held until it is complete.
-  enum Hold {
-    /// The response is not held.
-    case none
-    /// The response must be held from the end of this round on.
-    case wanted
-    /// The pool has listed the response, and publishes it after a short time at the latest.
-    case listed
-  }
-
   let request: PreparedRequest
   let pool: ConnectionPool
   let exchange = Exchange()
   /// The maximum time without progress.
   let timeout: Duration
 
-  var phase = Phase.new
-  /// Its index in the pool's list of active transfers.
-  var activeIndex = 0
+  /// Identifies the transfer in the pool's schedule, from its start to its end.
+  var id: PoolSchedule.ID?
+  /// Whether the transfer has ended, maybe before the pool has received it.
+  var hasEnded = false
   /// libcurl's handle while it is active.
   private(set) var handle: EasyHandle?
-  /// The time of the last progress.
-  var lastActivity = MonotonicTime.never
-  /// The number of content bytes sent, when last checked.
-  var sentByteCount = 0
-  /// Whether libcurl has no connection for it yet.
-  var isConnecting = false
   /// Whether receiving is paused until the reader has taken bytes.
   var isPaused = false
-  /// Whether its place at the origin was given to other requests while it is paused.
-  var hasYieldedPlace = false
   /// Whether this is the second attempt.
   private(set) var isRepeated = false
   /// Whether an existing connection was rejected because it had unread bytes.
@@ -61,10 +33,6 @@ final class Transfer: @unchecked Sendable {
   private var failure: CurlTransportError?
   /// Results that are not published yet.
   private var results = Exchange.RoundResults()
-  /// Whether the pool knows that there are results to publish.
-  var isTouched = false
-  /// Whether a small response is held until it is complete.
-  var hold = Hold.none
 
   private var head: ResponseHeadCollector
   private var framing: ContentFraming?
@@ -72,8 +40,6 @@ final class Transfer: @unchecked Sendable {
 
   /// The maximum content size of a response that is held until it is complete, so that its caller is resumed once.
   static let smallByteCount = 64 << 10
-  /// The maximum time to hold a response. After this, the caller of a slow response receives its head.
-  static let holdingTime = Duration.milliseconds(5)
 
   init(_ request: PreparedRequest, in pool: ConnectionPool, timeout: Duration) {
     self.request = request
@@ -86,9 +52,7 @@ final class Transfer: @unchecked Sendable {
 
   /// Begins an attempt with a handle that was prepared for it.
   func begin(with handle: EasyHandle) {
-    phase = .active
     self.handle = handle
-    isConnecting = true
   }
 
   /// Ends an attempt, and returns its handle, which the caller removes from libcurl.
@@ -104,7 +68,6 @@ final class Transfer: @unchecked Sendable {
     isRefusedByGuard = false
     failure = nil
     sockets = []
-    sentByteCount = 0
     head = ResponseHeadCollector(method: request.method)
   }
 
@@ -153,7 +116,7 @@ final class Transfer: @unchecked Sendable {
       results.head = head
       if case .length(let length) = head.framing {
         results.content.reserveCapacity(min(length, Self.smallByteCount))
-        if length > 0, length <= Self.smallByteCount { hold = .wanted }
+        if length > 0, length <= Self.smallByteCount { pool.hold(self) }
       }
       return true
     } catch {
@@ -184,6 +147,7 @@ final class Transfer: @unchecked Sendable {
     }
     guard results.content.count + exchange.unreadByteCount < Exchange.pausingByteCount else {
       isPaused = true
+      pool.notePaused(self)
       return .pause
     }
     receivedByteCount += content.count
@@ -198,7 +162,6 @@ final class Transfer: @unchecked Sendable {
   /// - Parameter end: The result, if the response has ended.
   /// - Returns: Whether receiving must resume at once.
   func publish(end: Result<Void, any Error>? = nil) -> Bool {
-    hold = .none
     var results = results
     self.results = Exchange.RoundResults()
     results.end = end

@@ -1,0 +1,319 @@
+import CacheModel
+
+/// The decisions of a connection pool as a value: which transfer starts, what is due and when, and which results are
+/// published.
+///
+/// It calls nothing. ``ConnectionPool`` tells it what happens, and carries out what it returns. Only the I/O thread uses
+/// it.
+struct PoolSchedule {
+  /// Identifies a transfer. The index is used again after its end, the serial number is not.
+  struct ID: Hashable {
+    let index: Int
+    fileprivate let serial: Int
+  }
+
+  /// An action of the pool that depends on the time. When several are due, this is their order.
+  enum Action: CaseIterable {
+    /// Calls libcurl, which has asked for it.
+    case callLibrary
+    /// Calls libcurl to examine the connections in progress.
+    case examineConnecting
+    /// Ends the transfers that ``takeLate(at:sentByteCount:)`` returns.
+    case endLate
+    /// Publishes the held results, which ``takeResults(at:)`` then returns.
+    case releaseHeld
+    /// Closes all connections, because no transfer has used any for a while.
+    case closeConnections
+  }
+
+  /// The properties that depend on the configuration and on libcurl.
+  struct Settings {
+    var limits: OriginQueues.Limits
+    var idleConnectionTimeout: Duration
+    var maximumConnections: Int
+    /// Whether libcurl tries the next address of a host by itself.
+    var triesNextAddress: Bool
+  }
+
+  /// The state of a small response, which is held until it is complete, so that its caller is resumed once.
+  private enum Hold {
+    /// The response is not held.
+    case none
+    /// The response is to be held from the end of this round on.
+    case wanted
+    case held
+  }
+
+  private struct Transfer {
+    let id: ID
+    let origin: String
+    let timeout: Duration
+    var lastActivity: MonotonicTime
+    var isActive = false
+    /// Its index in the list of active transfers.
+    var activeIndex = 0
+    /// The number of content bytes sent, when last checked.
+    var sentByteCount = 0
+    /// Whether libcurl has no connection for it yet.
+    var isConnecting = false
+    /// Whether receiving is paused until the reader has taken bytes.
+    var isPaused = false
+    /// Whether its place at the origin was given to other requests while it is paused.
+    var hasYieldedPlace = false
+    /// Whether it is in the list of those with results.
+    var isTouched = false
+    var hold = Hold.none
+  }
+
+  /// The time between calls of libcurl while it connects.
+  ///
+  /// Versions before 8.4 try the next address of a host only when they are called, but do not request the call.
+  static let examinationInterval = Duration.milliseconds(250)
+  /// The maximum time to hold a response. After this, the caller of a slow response receives its head.
+  static let holdingTime = Duration.milliseconds(5)
+
+  private let settings: Settings
+  private var transfers: [Transfer?] = []
+  private var freeIndices: [Int] = []
+  private var lastSerial = 0
+  private var active: [ID] = []
+  private var queues: OriginQueues
+  /// Transfers that may have results to publish.
+  private var touched: [ID] = []
+  /// Transfers with small responses, which are published when they are complete.
+  private var held: [ID] = []
+
+  /// The time at which libcurl wants a call.
+  private var timer = MonotonicTime.never
+  /// The time at which the next transfer may be late.
+  private var timeoutCheck = MonotonicTime.never
+  /// The time at which the held results are published.
+  private var publication = MonotonicTime.never
+  /// The time at which the connections in progress are examined.
+  private var examination = MonotonicTime.never
+  private var connectingCount = 0
+  private var hasLostConnectingSocket = false
+  /// The time at which all connections are closed.
+  private var closing = MonotonicTime.never
+
+  init(_ settings: Settings) {
+    self.settings = settings
+    queues = OriginQueues(settings.limits)
+  }
+
+  // MARK: Starting and ending
+
+  /// Adds a waiting transfer. It starts when ``nextToBegin()`` returns it.
+  mutating func add(origin: String, timeout: Duration, at now: MonotonicTime) -> ID {
+    lastSerial += 1
+    let id = ID(index: freeIndices.popLast() ?? transfers.count, serial: lastSerial)
+    let transfer = Transfer(id: id, origin: origin, timeout: timeout, lastActivity: now)
+    if id.index == transfers.count { transfers.append(transfer) } else { transfers[id.index] = transfer }
+    expectProgress(of: transfer, at: now)
+    queues.append(id, at: origin)
+    return id
+  }
+
+  /// Returns the transfer to begin next; nil if none is waiting, or there is no capacity.
+  mutating func nextToBegin() -> ID? {
+    guard let id = queues.popFirst() else { return nil }
+    closing = .never
+    transfers[id.index]?.isActive = true
+    transfers[id.index]?.activeIndex = active.count
+    active.append(id)
+    beginAttempt(of: id)
+    return id
+  }
+
+  /// Begins an attempt of an active transfer.
+  mutating func beginAttempt(of id: ID) {
+    transfers[id.index]?.sentByteCount = 0
+    setConnecting(id, true)
+  }
+
+  /// Ends an attempt of a transfer that libcurl had.
+  mutating func endAttempt(of id: ID) {
+    transfers[id.index]?.isPaused = false
+    setConnecting(id, false)
+  }
+
+  /// Records that libcurl has a connection for a transfer.
+  mutating func noteConnected(_ id: ID) { setConnecting(id, false) }
+
+  private mutating func setConnecting(_ id: ID, _ isConnecting: Bool) {
+    guard let transfer = transfers[id.index], transfer.isConnecting != isConnecting else { return }
+    transfers[id.index]?.isConnecting = isConnecting
+    connectingCount += isConnecting ? 1 : -1
+  }
+
+  /// Removes a transfer that has ended, and releases its capacity.
+  mutating func remove(_ id: ID, at now: MonotonicTime) {
+    endAttempt(of: id)
+    guard let transfer = transfers[id.index] else { return }
+    transfers[id.index] = nil
+    freeIndices.append(id.index)
+    guard transfer.isActive else { return queues.noteEnded(id, at: transfer.origin) }
+    if let last = active.popLast(), last != id {
+      active[transfer.activeIndex] = last
+      transfers[last.index]?.activeIndex = transfer.activeIndex
+    }
+    queues.releaseCapacity(at: transfer.origin, hasYieldedPlace: transfer.hasYieldedPlace)
+    if active.isEmpty { closing = now.advanced(by: settings.idleConnectionTimeout) }
+  }
+
+  /// The maximum number of connections for libcurl, which counts those in use as well.
+  var connectionLimit: Int { active.count + max(1, settings.maximumConnections) }
+
+  // MARK: Progress
+
+  private func isPresent(_ id: ID) -> Bool {
+    guard id.index < transfers.count, let transfer = transfers[id.index] else { return false }
+    return transfer.id == id
+  }
+
+  private mutating func expectProgress(of transfer: Transfer, at now: MonotonicTime) {
+    timeoutCheck = min(timeoutCheck, now.advanced(by: transfer.timeout))
+  }
+
+  /// Records that a transfer has received data.
+  mutating func noteActivity(of id: ID, at now: MonotonicTime) {
+    transfers[id.index]?.lastActivity = now
+    touch(id)
+  }
+
+  /// Records that a transfer has results to publish.
+  private mutating func touch(_ id: ID) {
+    guard transfers[id.index]?.isTouched == false else { return }
+    transfers[id.index]?.isTouched = true
+    touched.append(id)
+  }
+
+  /// Records that the response of a transfer is small, so that it is published when it is complete.
+  mutating func hold(_ id: ID) { transfers[id.index]?.hold = .wanted }
+
+  /// Records that receiving is paused.
+  mutating func notePaused(_ id: ID) { transfers[id.index]?.isPaused = true }
+
+  /// Resumes a paused transfer. It does not wait again, even at a limit.
+  ///
+  /// - Returns: Whether it was paused.
+  mutating func resume(_ id: ID, at now: MonotonicTime) -> Bool {
+    guard let transfer = transfers[id.index], transfer.isPaused else { return false }
+    transfers[id.index]?.isPaused = false
+    transfers[id.index]?.lastActivity = now
+    if transfer.hasYieldedPlace {
+      transfers[id.index]?.hasYieldedPlace = false
+      queues.reclaimPlace(at: transfer.origin)
+    }
+    expectProgress(of: transfer, at: now)
+    return true
+  }
+
+  // MARK: Publishing
+
+  /// Returns the transfers whose results are to be published at the end of the loop's round, in the order of their
+  /// results.
+  mutating func takeResults(at now: MonotonicTime) -> [ID] {
+    if touched.isEmpty { return [] }
+    var round = touched
+    touched = []
+    round.removeAll { id in
+      guard isPresent(id), let transfer = transfers[id.index] else { return true }
+      transfers[id.index]?.isTouched = false
+      guard transfer.hold == .wanted else { return transfer.hold == .held }
+      transfers[id.index]?.hold = .held
+      if held.isEmpty { publication = now.advanced(by: Self.holdingTime) }
+      held.append(id)
+      return true
+    }
+    return round
+  }
+
+  /// Gives the place of a transfer to other requests if it stays paused after its results were published.
+  mutating func yieldPlaceIfPaused(_ id: ID) {
+    guard let transfer = transfers[id.index], transfer.isPaused, !transfer.hasYieldedPlace else { return }
+    transfers[id.index]?.hasYieldedPlace = true
+    queues.yieldPlace(at: transfer.origin)
+  }
+
+  // MARK: Times
+
+  /// Sets the time at which libcurl wants a call.
+  mutating func setTimer(_ time: MonotonicTime) { timer = time }
+
+  /// Records that a socket that was connecting is no longer watched.
+  mutating func noteLostConnectingSocket() {
+    if connectingCount > 0 { hasLostConnectingSocket = true }
+  }
+
+  /// The next time at which an action is due.
+  var nextTime: MonotonicTime {
+    min(timer, timeoutCheck, min(publication, connectingCount > 0 ? examination : .never, closing))
+  }
+
+  /// Returns whether an action is due, and sets the time of the next one.
+  mutating func takeDue(_ action: Action, at now: MonotonicTime) -> Bool {
+    switch action {
+    case .callLibrary: return Self.take(&timer, at: now)
+    case .examineConnecting: return takeExamination(at: now)
+    case .endLate: return timeoutCheck <= now
+    case .releaseHeld:
+      guard Self.take(&publication, at: now) else { return false }
+      for id in held where isPresent(id) {
+        transfers[id.index]?.hold = .none
+        touch(id)
+      }
+      held.removeAll(keepingCapacity: true)
+      return true
+    case .closeConnections: return Self.take(&closing, at: now) && active.isEmpty
+    }
+  }
+
+  private static func take(_ time: inout MonotonicTime, at now: MonotonicTime) -> Bool {
+    guard time <= now else { return false }
+    time = .never
+    return true
+  }
+
+  private mutating func takeExamination(at now: MonotonicTime) -> Bool {
+    if settings.triesNextAddress { return false }
+    let isDue = connectingCount > 0 && (examination <= now || hasLostConnectingSocket)
+    hasLostConnectingSocket = false
+    if connectingCount == 0 {
+      examination = .never
+    } else if isDue || examination == .never {
+      examination = now.advanced(by: Self.examinationInterval)
+    }
+    return isDue
+  }
+
+  /// Returns the transfers that have made no progress within their time limits.
+  ///
+  /// - Parameter sentByteCount: Returns the number of content bytes that an active transfer has sent, which libcurl does
+  ///   not report.
+  mutating func takeLate(at now: MonotonicTime, sentByteCount: (ID) -> Int) -> [ID] {
+    var next = MonotonicTime.never
+    var late: [ID] = []
+    for index in transfers.indices {
+      guard let transfer = transfers[index], !transfer.isPaused else { continue }
+      var last = transfer.lastActivity
+      if transfer.isActive, case let count = sentByteCount(transfer.id), count > transfer.sentByteCount {
+        transfers[index]?.sentByteCount = count
+        transfers[index]?.lastActivity = now
+        last = now
+      }
+      let limit = last.advanced(by: transfer.timeout)
+      if limit <= now { late.append(transfer.id) } else { next = min(next, limit) }
+    }
+    // Limit the rate of checks, because many transfers may time out shortly after each other.
+    timeoutCheck = next == .never ? .never : max(next, now.advanced(by: .milliseconds(10)))
+    return late
+  }
+
+  /// Records that all connections are closed.
+  mutating func noteClosed() {
+    closing = .never
+    timer = .never
+    examination = .never
+  }
+}
