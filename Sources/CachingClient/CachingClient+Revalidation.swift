@@ -32,8 +32,11 @@ extension CachingClient {
         storage.update(
           entry, fields: fieldsToStore(freshened.fields), freshness: freshened.freshness, askedAt: fetch.permit.token,
           for: plan.request)
-        await removeIfRevoked(plan, fetch)
-        fetch.storageReport.decide(fetch.permit.isRemoved ? .notStored(.invalidatedInFlight) : .stored)
+        if await removeIfRevoked(plan, fetch) {
+          fetch.storageReport.decide(.notStored(.invalidatedInFlight))
+        } else {
+          fetch.storageReport.decideStored(freshened.freshness)
+        }
       }
     case .updateAndRemove(let fields, let freshness, let rule), .update(let fields, let freshness, let rule):
       // A response that must not be stored must not be shared with followers either.
@@ -118,10 +121,14 @@ extension CachingClient {
   /// Removes the stored response again if the permit was revoked while the store was being changed.
   ///
   /// A soft purge needs no removal: the storage compares the token, and the response is stale.
-  func removeIfRevoked(_ plan: Plan, _ fetch: InFlightFetch) async {
-    guard fetch.permit.isRemoved else { return }
+  ///
+  /// - Returns: Whether the response was removed.
+  @discardableResult
+  func removeIfRevoked(_ plan: Plan, _ fetch: InFlightFetch) async -> Bool {
+    guard fetch.permit.isRemoved else { return false }
     var token = storage.removalToken
     let invalidation = StorageInvalidation(urls: [plan.request.keyURL], keys: [plan.key], isLocal: true)
     await storage.invalidate(invalidation, for: plan.request, movingPast: &token)
+    return true
   }
 }

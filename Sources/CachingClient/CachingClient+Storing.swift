@@ -272,7 +272,7 @@ extension CachingClient {
       refuse(.invalidatedInFlight, plan.request, fetch)
       return .invalidatedInFlight(whileStoring: true)
     }
-    fetch.storageReport.decideIfUndecided(.stored)
+    fetch.storageReport.decideStored(proposal.freshness)
     counters.stored.count()
     counters.activity.observers.emit(
       .stored(url: plan.request.head.url.textWithoutUserInformation, byteCount: proposal.body.count))

@@ -52,6 +52,25 @@ final class LoadResultTests {
     #expect(try await load("/checked").source == .revalidated)
   }
 
+  @Test("The TTL of a result is that of its own response: the validated one, or none for one that is not stored")
+  func timesToLive() async throws {
+    let origin = try LoopbackOrigin { request in
+      let fields = [("ETag", "\"1\""), ("Cache-Control", request.number == 0 ? "max-age=0" : "max-age=600")]
+      if request.number == 1 { return Reply(503, [], "busy") }
+      return request["If-None-Match"] == nil ? Reply(200, fields, "body") : Reply(304, fields)
+    }
+    defer { origin.stop() }
+    let cache = try makeCache()
+    let request = URLRequest(url: origin.url("/a"))
+    #expect(try #require(try await cache.load(request).timeToLive) <= 0)
+    // The stored response stays.
+    let failed = try await cache.load(request)
+    #expect(failed.source == .network && failed.timeToLive == nil)
+    let validated = try await cache.load(request)
+    #expect(validated.source == .revalidated)
+    #expect(try #require(validated.timeToLive) > 300)
+  }
+
   @Test(
     "Cache policies determine whether the origin is contacted",
     arguments: [

@@ -118,10 +118,8 @@ struct WaitingTests {
       Thread.detachNewThread { [self] in
         let key = cache.key(for: URLRequest(url: url(2)))!
         let response = cache.makeEntry(from: large(2), for: URLRequest(url: url(2)), key).response
-        cache.core.insert(response, reachesDisk: true) {
-          isStoring.signal()
-          return false
-        }
+        isStoring.signal()
+        cache.core.insert(response, reachesDisk: true)
         isStored.signal()
       }
       await withCheckedContinuation { continuation in

@@ -90,7 +90,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
   // MARK: Stores
 
   func store(_ proposal: ProposedResponse, for request: CachingClientRequest) {
-    guard let key = request.key, !proposal.isRevoked else { return }
+    guard let key = request.key else { return }
     let limit = tiers.maximumSessionBodyByteCount
     guard proposal.body.count <= limit else { return proposal.refuse(.bodyTooLarge(limit: limit)) }
     let changed = proposal.attachment as? CachedURLResponse
@@ -149,7 +149,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     // Other machines may hold what this one does not.
     let posted =
       tiers.fleet == nil || invalidation.isLocal
-      ? [] : invalidation.urls.compactMap { RemovalScope.target(of: $0) } + scopes
+      ? [] : (invalidation.urls.compactMap { RemovalScope.target(of: $0) } + scopes).map { FleetRemoval($0) }
     guard !keys.isEmpty || !scopes.isEmpty || !urls.isEmpty || !posted.isEmpty else { return }
     token = await onBlockingThread { [token] in
       var token = token

@@ -65,26 +65,23 @@ extension LMDBURLCache {
     _ scope: PurgeScope, mode: PurgeMode = .hard, timeout: Duration? = nil
   ) async throws -> FleetPurgeResult? {
     guard let removalScope = removalScope(of: scope) else { throw URLError(.badURL) }
+    let removal = FleetRemoval(removalScope, isSoft: mode == .soft)
     return try await onBlockingThread {
       let fleet = self.core.fleet
-      let announced = fleet?.announce([FleetRemoval(removalScope, isSoft: mode == .soft)]) ?? []
-      switch mode {
-      case .hard: self.removeHere(scope, removalScope)
-      case .soft: self.softPurge(removalScope)
-      }
+      let announced = fleet?.announce([removal]) ?? []
+      self.removeHere(removal, of: scope)
       return Result { try fleet?.purge(announced, timeout: timeout) }
     }.get()
   }
 
-  /// Removes what a purge covers on this machine.
-  private func removeHere(_ scope: PurgeScope, _ removalScope: RemovalScope) {
-    guard isSubclass else { return removeHere(removalScope) }
+  /// Carries out the removal of a purge on this machine.
+  private func removeHere(_ removal: FleetRemoval, of scope: PurgeScope) {
     switch scope {
     // A subclass may store responses elsewhere. These methods also post to the fleet, which has no effect if the purge
     // was posted.
-    case .all: removeAllCachedResponses()
-    case .since(let date): removeCachedResponses(since: date)
-    case .host, .prefix, .group, .url: removeHere(removalScope)
+    case .all where isSubclass && removal.effect == .remove: removeAllCachedResponses()
+    case .since(let date) where isSubclass && removal.effect == .remove: removeCachedResponses(since: date)
+    default: removeHere(removal)
     }
   }
 }

@@ -81,22 +81,18 @@ extension LMDBURLCache {
 
   /// Removes the responses that a scope covers on all machines.
   func remove(_ scope: RemovalScope) {
-    core.postingToFleet([scope]) { removeHere(scope) }
+    let removal = FleetRemoval(scope)
+    core.postingToFleet([removal]) { removeHere(removal) }
   }
 
-  /// Removes the responses that a scope covers on this machine. The caller posts the removal to the fleet.
-  func removeHere(_ scope: RemovalScope) {
-    revokeStorePermits(scope)
-    core.remove(scope)
+  /// Carries out a removal on this machine. The caller posts it to the fleet.
+  func removeHere(_ removal: FleetRemoval) {
+    revokeStorePermits(removal)
+    core.remove(removal)
   }
 
-  func softPurge(_ scope: RemovalScope) {
-    revokeStorePermits(scope, isSoft: true)
-    core.softPurge(scope)
-  }
-
-  /// Keeps in-flight fetches from storing responses that a scope covers. Call this before the removal.
-  func revokeStorePermits(_ scope: RemovalScope, isSoft: Bool = false) {
-    cachingClientInUse?.revokeStorePermits(isSoft: isSoft) { scope.mayCover($0) }
+  /// Keeps in-flight fetches from storing responses that a removal covers. Call this before the removal.
+  func revokeStorePermits(_ removal: FleetRemoval) {
+    cachingClientInUse?.revokeStorePermits(isSoft: removal.effect != .remove) { removal.scope.mayCover($0) }
   }
 }

@@ -248,8 +248,11 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     let outcome =
       switch operation {
       case .insert(let token, let isRevoked):
-        // The caching client calls from Swift tasks, whose threads must not block.
-        core.insert(response, reachesDisk: reachesDisk, askedAt: token, waitsForSpace: false, unless: isRevoked)
+        // An override may store later than it was asked to. The caching client calls from Swift tasks, whose threads
+        // must not block.
+        isRevoked()
+          ? StorageOutcome.notStored(.invalidatedInFlight)
+          : core.insert(response, reachesDisk: reachesDisk, askedAt: token, waitsForSpace: false, unless: isRevoked)
       case .update: core.insert(response, reachesDisk: reachesDisk, waitsForSpace: false)
       case nil: core.insert(response, reachesDisk: reachesDisk)
       }
@@ -278,8 +281,9 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   /// When it returns, no thread or process can read them. Like all removals, it waits for the disk.
   open override func removeCachedResponse(for request: URLRequest) {
     guard let key = key(for: request) else { return }
-    core.postingToFleet([.key(key.bytes)]) {
-      revokeStorePermits(.key(key.bytes))
+    let removal = FleetRemoval(.key(key.bytes))
+    core.postingToFleet([removal]) {
+      revokeStorePermits(removal)
       core.remove(key)
     }
   }

@@ -204,18 +204,18 @@ final class MemoryTier: CopyHolder {
     return isInserted
   }
 
-  /// Replaces an entry with another.
+  /// Replaces the entry of a response with one that has its updated fields.
   ///
-  /// Removes the key with all its variants if the old entry is no longer present or the new one is too large.
-  func replace(_ old: Entry, with entry: Entry) {
+  /// Does nothing if the entry is no longer present. With a disk tier, which then has the updated response, all variants
+  /// of the key are removed instead: a concurrent lookup may have inserted an older copy, or be about to. They are
+  /// removed as well if the new entry is too large.
+  func update(_ response: LMDBCachedURLResponse, to entry: Entry) {
     let fits = entry.byteCount <= capacityByteCount
     change(entry.response.record.key) { shard, key in
+      let isPresent = shard.variants[key]?.contains { $0.response === response } == true
+      guard isPresent || entry.isOnDisk else { return }
       shard.changeCount &+= 1
-      if fits, shard.variants[key]?.contains(where: { $0 === old }) == true {
-        shard.put(entry, for: key)
-      } else {
-        shard.variants[key] = nil
-      }
+      if isPresent, fits { shard.put(entry, for: key) } else { shard.variants[key] = nil }
     }
   }
 

@@ -4,20 +4,24 @@ import HTTPCaching
 
 /// Removals of many responses from both tiers.
 extension TieredStorage {
-  func remove(_ scope: RemovalScope) {
-    var token = connection.removalToken
-    remove([scope], movingPast: &token, of: nil)
+  /// Carries out a removal in both tiers.
+  func remove(_ removal: FleetRemoval) {
+    switch removal.effect {
+    case .remove:
+      var token = connection.removalToken
+      remove([removal.scope], movingPast: &token, of: nil)
+    case .makeStale, .suspect: makeStale(removal)
+    }
   }
 
-  /// Makes the responses that a scope covers stale in both tiers.
-  func softPurge(_ scope: RemovalScope) {
-    connection.removeFromStore { $0.softPurge(scope) }
+  private func makeStale(_ removal: FleetRemoval) {
+    connection.removeFromStore { _ = $0.removeDurably([removal]) }
     // If a store has the purge, lookups in the memory tier find it there.
     guard connection.openStore.use({ $0.hasFailed }) ?? true else { return }
-    let date = now
+    guard let date = removal.effect.mode(at: now).softTime else { return }
     memory.forEach { entry in
       let record = entry.response.record
-      let isCovered = scope.covers(key: record.key.bytes, storedAt: record.storedAt) {
+      let isCovered = removal.scope.covers(key: record.key.bytes, storedAt: record.storedAt) {
         CacheGroups.groups(of: record.fields)
       }
       guard isCovered else { return }

@@ -87,16 +87,10 @@ final class TieredStorage: Sendable {
     return response
   }
 
-  /// Records a use of an entry in the memory tier, and returns its response.
+  /// Compares an entry in the memory tier with new removals, records its use, and returns its response.
   ///
   /// The response is stale if a soft purge by any process covers the entry; nil if a removal does.
   func use(_ entry: MemoryTier.Entry) -> LMDBCachedURLResponse? {
-    response(of: entry, recordsUse: true)
-  }
-
-  /// Compares an entry in the memory tier with new removals, and returns its response as ``use(_:)`` does.
-  @inline(__always)
-  private func response(of entry: MemoryTier.Entry, recordsUse: Bool) -> LMDBCachedURLResponse? {
     connection.openStore.use { store -> LMDBCachedURLResponse? in
       let known = entry.removalToken.load(ordering: .relaxed)
       var token = known
@@ -119,7 +113,7 @@ final class TieredStorage: Sendable {
         return nil
       }
       // Eviction from disk considers uses in both tiers.
-      if recordsUse, entry.isOnDisk, connection.usesDisk { store.recordUse(of: entry.useDigest) }
+      if entry.isOnDisk, connection.usesDisk { store.recordUse(of: entry.useDigest) }
       return entry.response
     } ?? (connection.checkMayUseMemoryOnly() ? entry.response : nil)
   }
@@ -142,15 +136,13 @@ final class TieredStorage: Sendable {
   /// - Parameters:
   ///   - token: The removal token from before the origin was asked; nil for a response that a caller stores now.
   ///   - waitsForSpace: Whether the call may block while the write queue is full.
-  ///   - isRevoked: Whether the permit to store the response was revoked. Checked first, and again under the memory
-  ///     tier's lock.
+  ///   - isRevoked: Whether the permit to store the response was revoked. Checked under the memory tier's lock.
   /// - Returns: Whether a tier has accepted the response.
   @discardableResult
   func insert(
     _ response: LMDBCachedURLResponse, reachesDisk: Bool, askedAt token: RemovalToken? = nil,
     waitsForSpace: Bool = true, unless isRevoked: () -> Bool = { false }
   ) -> StorageOutcome {
-    guard !isRevoked() else { return .notStored(.invalidatedInFlight) }
     let record = response.record
     let token = token ?? connection.removalToken
     guard let store else {
@@ -239,34 +231,29 @@ final class TieredStorage: Sendable {
     _ old: LMDBCachedURLResponse, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken
   ) {
     let record = old.record
-    let vary = record.vary
-    var inMemory = memory.lookup(record.key) { $0 == vary }
-    if inMemory?.response.record.freshness != record.freshness { inMemory = nil }
-    // Skip the entry if a removal or a soft purge since the lookup covers it. Later ones cover the updated entry, too.
-    if let entry = inMemory, response(of: entry, recordsUse: false) !== entry.response { inMemory = nil }
     // A response that came from the store needs no second lookup, unless a soft purge has covered it since. For a
     // response that this process stored, the lookup leaves the body in the store, because the memory tier's copy has
     // the same bytes.
     var onDisk = connection.usesDisk ? record.stored : nil
     if onDisk?.freshness != record.freshness { onDisk = nil }
-    if onDisk == nil { onDisk = store?.lookup(record.key, leavingBodiesBeyond: 0) { $0 == vary } }
+    if onDisk == nil {
+      onDisk = store?.lookup(record.key, leavingBodiesBeyond: 0) { [vary = record.vary] in $0 == vary }
+    }
     if onDisk?.freshness != record.freshness || onDisk?.bodyByteCount != record.bodyByteCount { onDisk = nil }
     // Update the store first, as in ``insert(_:reachesDisk:askedAt:waitsForSpace:unless:)``.
     if let onDisk {
       store?.update(
         onDisk, fields: fields, freshness: freshness, askedAt: token, waitsForSpace: false, by: memory)
     }
-    guard let inMemory else {
-      // A concurrent lookup may be about to insert the old fields into the memory tier.
+    guard memory.capacityByteCount > 0, record.storedBody == nil else {
       if onDisk != nil { memory.remove(record.key) }
       return
     }
     let updated = LMDBCachedURLResponse(
-      inMemory.response.record.updated(fields: fields, freshness: freshness), userInfo: old.userInfo,
-      storagePolicy: old.storagePolicy)
-    memory.replace(
-      inMemory,
-      with: MemoryTier.Entry(
+      record.updated(fields: fields, freshness: freshness), userInfo: old.userInfo, storagePolicy: old.storagePolicy)
+    memory.update(
+      old,
+      to: MemoryTier.Entry(
         updated, useDigest: onDisk == nil ? nil : store?.useDigest(of: record.key), removalToken: token))
   }
 

@@ -55,7 +55,7 @@ extension LMDBURLCache {
       let data = try await response.body.collect(upTo: .max)
       return LoadResult(
         data: data, response: urlResponse, source: response.source, redirects: response.redirects,
-        age: response.age, timeToLive: timeToLive(of: result), reason: response.reason,
+        age: response.age, timeToLive: timeToLive(of: response), reason: response.reason,
         storageRefusal: response.storageRefusal,
         cachingRules: namesOfRules(for: result))
     } catch {
@@ -71,11 +71,10 @@ extension LMDBURLCache {
     return matches.filter { $0.appliesToResponse == true }.map(\.rule.name)
   }
 
-  private func timeToLive(of result: CachedLoad.Result) -> TimeInterval? {
-    let response = result.response
-    // Only the tiers have the new freshness of a revalidated entry.
-    if let entry = response.entry, response.source != .revalidated { return entry.freshness.timeToLive(at: core.now) }
-    return core.lookup(result.request)?.record.freshness.timeToLive(at: core.now)
+  private func timeToLive(of response: CachingClient<CacheStorage>.Response) -> TimeInterval? {
+    // The entry of a revalidated response has the freshness of before.
+    let stored = response.source == .revalidated ? nil : response.entry?.freshness
+    return (stored ?? response.storageReport?.freshness)?.timeToLive(at: core.now)
   }
 
   /// Loads a request so that its response is stored, and drops each chunk of the body as it arrives.
