@@ -202,7 +202,7 @@ struct ConfigurationTests {
       func isDecoded(_ path: String) throws -> Bool {
         let found = fixture.cache.cachedResponse(for: URLRequest(url: origin.url(path)))
         let stored = try #require(found as? LMDBCachedURLResponse)
-        return stored.record.freshness.flags.contains(.decoded)
+        return stored.freshness.flags.contains(.decoded)
       }
       fixture.cache.minCacheInterval = 0
       for round in 0..<3 {

@@ -208,14 +208,12 @@ struct FoundationFactsTests {
     let url = URL(string: "http://example.com/")!
     let key = try #require(
       LMDBURLCache(memoryCapacity: 1 << 20, diskCapacity: 0, diskPath: "/nonexistent").key(for: URLRequest(url: url)))
-    let record = CacheEntry(
-      CacheableResponse(
-        status: 200, fields: ["Content-Type": "text/plain"], body: Data("b".utf8), freshness: .unknown(at: Date()),
-        vary: .init(fields: [])),
-      for: key, storedAt: Date())
-    let stored: CachedURLResponse = LMDBCachedURLResponse(record)
+    let response = CacheableResponse(
+      status: 200, fields: ["Content-Type": "text/plain"], body: Data("b".utf8), freshness: .unknown(at: Date()),
+      vary: .init(fields: []))
+    let stored: CachedURLResponse = LMDBCachedURLResponse(response, for: key, storedAt: Date())
     #expect(stored.data.text == "b")
     #expect(stored.response.mimeType == "text/plain")
-    #expect(stored == LMDBCachedURLResponse(record))
+    #expect(stored == LMDBCachedURLResponse(response, for: key, storedAt: Date()))
   }
 }

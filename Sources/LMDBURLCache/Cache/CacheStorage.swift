@@ -19,15 +19,14 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     /// Whether the machine has no valid lease in its fleet, so that purges of this response may be unknown.
     var mustBeValidated = false
 
-    var record: CacheEntry { cached.record }
     /// The tier in which the lookup found the response; nil if an override created it.
     var tier: CacheProvenance.Tier? { isForeign ? nil : cached.tier }
-    var status: Int { cached.record.status }
+    var status: Int { cached.status }
     var freshness: FreshnessInfo {
-      mustBeValidated ? cached.record.freshness.requiringValidation : cached.record.freshness
+      mustBeValidated ? cached.freshness.requiringValidation : cached.freshness
     }
-    var fields: HeaderFields { cached.record.fields }
-    var bodyByteCount: Int { cached.record.bodyByteCount }
+    var fields: HeaderFields { cached.fields }
+    var bodyByteCount: Int { cached.bodyByteCount }
   }
 
   let tiers: TieredStorage
@@ -41,7 +40,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
   func lookup(_ request: CachingClientRequest) -> Entry? {
     // The session's lookup does not know in which form its transport delivers content.
     if let prefetched = (request.context as? RequestContext)?.takePrefetched(),
-      let entry = entry(prefetched, for: request), tiers.matches(entry.record.vary, request.head)
+      let entry = entry(prefetched, for: request), tiers.matches(entry.cached.vary, request.head)
     {
       return entry
     }
@@ -49,14 +48,14 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     if let detour { return detour.lookup(request).flatMap { entry($0, for: request) } }
     // Check the lease before the lookup: a purge may be applied, and the lease renewed, in between.
     let isCutOff = tiers.isCutOff
-    guard let found = tiers.lookup(request), found.record.status > 0 else { return nil }
+    guard let found = tiers.lookup(request), found.status > 0 else { return nil }
     return Entry(cached: found, isForeign: false, mustBeValidated: isCutOff)
   }
 
-  func body(of entry: Entry) -> Data { entry.record.body }
+  func body(of entry: Entry) -> Data { entry.cached.body }
 
   func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBodyStream {
-    guard let stored = entry.record.storedBody else { return ResponseBodyStream(entry.record.body.part(range)) }
+    guard let stored = entry.cached.storedBody else { return ResponseBodyStream(entry.cached.body.part(range)) }
     return ResponseBodyStream(stored, in: range)
   }
 
@@ -69,7 +68,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
   /// A response that an override created is evaluated by its fields, as if it were received now.
   private func entry(_ cached: CachedURLResponse, for request: CachingClientRequest) -> Entry? {
     if let own = cached as? LMDBCachedURLResponse {
-      return own.record.status > 0 ? Entry(cached: own, isForeign: false) : nil
+      return own.status > 0 ? Entry(cached: own, isForeign: false) : nil
     }
     guard let response = cached.response as? HTTPURLResponse, let key = request.key else { return nil }
     let now = tiers.now
@@ -78,13 +77,13 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     let stored = ManualStorage(
       request: request.head, response: overrides.applied(to: head), responseTime: now,
       options: tiers.options.caching)
-    let record = CacheEntry(
+    let foreign = LMDBCachedURLResponse(
       CacheableResponse(
         status: response.statusCode, fields: stored.fields, body: cached.data,
         freshness: overrides.applied(to: stored.freshness, status: response.statusCode),
         vary: VaryKey(fields: [])),
-      for: key, storedAt: now)
-    return Entry(cached: LMDBCachedURLResponse(record, copying: cached), isForeign: true)
+      for: key, storedAt: now, copying: cached)
+    return Entry(cached: foreign, isForeign: true)
   }
 
   // MARK: Stores
@@ -94,17 +93,16 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     let limit = tiers.maximumSessionBodyByteCount
     guard proposal.body.count <= limit else { return proposal.refuse(.bodyTooLarge(limit: limit)) }
     let changed = proposal.attachment as? CachedURLResponse
-    let record = CacheEntry(
-      proposal.response, for: key,
-      attachment: changed.flatMap { ResponseAttachment($0, keyURL: key.urlString)?.bytes }, storedAt: tiers.now)
     let response = LMDBCachedURLResponse(
-      record, userInfo: changed?.userInfo, storagePolicy: proposal.isMemoryOnly ? .allowedInMemoryOnly : .allowed)
+      proposal.response, for: key,
+      attachment: changed.flatMap { ResponseAttachment($0, keyURL: key.urlString)?.bytes }, storedAt: tiers.now,
+      userInfo: changed?.userInfo, storagePolicy: proposal.isMemoryOnly ? .allowedInMemoryOnly : .allowed)
     if let detour {
       let operation = SubclassDetour.Operation.insert(
         askedAt: proposal.removalToken, isRevoked: { proposal.isRevoked })
       return detour.store(response, operation, for: request)
     }
-    let reachesDisk = tiers.allowsDiskStorage(record, isMemoryOnly: proposal.isMemoryOnly) { request.storageHead }
+    let reachesDisk = tiers.allowsDiskStorage(response, isMemoryOnly: proposal.isMemoryOnly) { request.storageHead }
     if !reachesDisk { activity.noteRefusal(Rule.memoryOnly.id, of: key) }
     let outcome = tiers.insert(
       response, reachesDisk: reachesDisk, askedAt: proposal.removalToken, waitsForSpace: false,
@@ -117,18 +115,15 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     for request: CachingClientRequest
   ) {
     guard let detour else { return tiers.update(entry.cached, fields: fields, freshness: freshness, askedAt: token) }
-    let updated = LMDBCachedURLResponse(
-      entry.record.updated(fields: fields, freshness: freshness), userInfo: entry.cached.userInfo,
-      storagePolicy: entry.cached.storagePolicy)
     let operation: SubclassDetour.Operation =
       entry.isForeign ? .insert(askedAt: nil, isRevoked: { false }) : .update(entry.cached, askedAt: token)
-    detour.store(updated, operation, for: request)
+    detour.store(entry.cached.updated(fields: fields, freshness: freshness), operation, for: request)
   }
 
   // MARK: Removals
 
   func remove(_ entry: Entry, for request: CachingClientRequest) async {
-    let key = entry.record.key
+    let key = entry.cached.key
     guard entry.isForeign || tiers.holds(key) else { return }
     await onBlockingThread {
       if tiers.holds(key) { tiers.remove(key) }

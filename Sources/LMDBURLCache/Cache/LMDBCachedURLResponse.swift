@@ -1,66 +1,142 @@
+import CacheModel
 import Foundation
 import FoundationNetworking
 import HTTPCaching
+import ResponseStore
 import Synchronization
 
-/// A `CachedURLResponse` with a stored response.
+/// A stored response in either tier, as a `CachedURLResponse`.
 ///
 /// The Foundation response is created on first access, because that costs more than the rest of a lookup.
 ///
 /// `@unchecked Sendable` like its superclass: state that changes after `init` is atomic or guarded by a lock.
-final class LMDBCachedURLResponse: CachedURLResponse, @unchecked Sendable {
+final class LMDBCachedURLResponse: CachedURLResponse, StoredResponseMetadata, @unchecked Sendable {
   /// The Foundation response. If two threads create it at once, the first result is kept.
   ///
   /// Declared first, because every hit reads it and the memory next to it.
   private let baseResponse = AtomicOnceReference<URLResponse>()
-  let record: CacheEntry
+  let key: RequestKey
+  /// The HTTP status code; 0 for a response that is not HTTP.
+  let status: Int
+  private let bytes: Data
+  let freshness: FreshnessInfo
+  let storedAt: Date
+  private let source: Source
+
+  private enum Source: Sendable {
+    case memory(fields: HeaderFields, vary: VaryKey, attachment: [UInt8]?)
+    case store(StoredResponse)
+
+    var attachment: [UInt8]? {
+      switch self {
+      case .memory(_, _, let attachment): attachment
+      case .store(let stored): stored.attachment
+      }
+    }
+  }
+
   /// Whether this is the result of a lookup on disk, and no lookup has found it in memory since.
   private let isFromDisk: Atomic<Bool>
 
-  private struct ResponseWithAge {
+  struct ResponseWithAge {
     var provenance: CacheProvenance
     var url: URL
     var response: HTTPURLResponse
   }
 
   /// The last response with an `Age` field and its provenance.
-  private let responseWithAge = Mutex<ResponseWithAge?>(nil)
+  let responseWithAge = Mutex<ResponseWithAge?>(nil)
   /// The operation that the caching client requests from a subclass with this response; nil for other responses.
   let requestedOperation = AtomicOnceReference<SubclassDetour.RequestedOperation>()
   /// The URL of the lookup's request; nil if `baseResponse` was given.
-  private let askedURL: URL?
+  let askedURL: URL?
 
   /// A placeholder for the superclass, whose initializer requires a response.
   private static let nothing = URLResponse(
     url: URL(fileURLWithPath: "/"), mimeType: nil, expectedContentLength: 0, textEncodingName: nil)
 
+  // MARK: Creating
+
+  /// Creates a response for the tiers.
+  ///
   /// - Parameters:
-  ///   - response: The Foundation response, if there is one already.
-  ///   - url: The URL of the lookup's request.
-  ///   - isFromDisk: Whether a lookup has read the record from disk.
+  ///   - urlResponse: The Foundation response, if there is one already.
+  ///   - userInfo: Nil for that of the attachment.
   init(
-    _ record: CacheEntry, response: URLResponse? = nil, url: URL? = nil, userInfo: [AnyHashable: Any]? = nil,
-    storagePolicy: URLCache.StoragePolicy = .allowed, isFromDisk: Bool = false
+    _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]? = nil, storedAt: Date,
+    urlResponse: URLResponse? = nil, userInfo: [AnyHashable: Any]? = nil,
+    storagePolicy: URLCache.StoragePolicy = .allowed
   ) {
-    self.record = record
-    self.isFromDisk = Atomic(isFromDisk)
-    askedURL = url
-    if let response { baseResponse.storeIfNil(response) }
-    let userInfo = userInfo ?? (record.attachment.flatMap { ResponseAttachment(bytes: $0)?.userInfoDictionary })
-    super.init(response: Self.nothing, data: Data(), userInfo: userInfo, storagePolicy: storagePolicy)
+    self.key = key
+    status = response.status
+    bytes = response.body
+    freshness = response.freshness
+    self.storedAt = storedAt
+    source = .memory(fields: response.fields, vary: response.vary, attachment: attachment)
+    isFromDisk = Atomic(false)
+    askedURL = nil
+    if let urlResponse { baseResponse.storeIfNil(urlResponse) }
+    super.init(
+      response: Self.nothing, data: Data(), userInfo: userInfo ?? Self.userInfo(of: attachment),
+      storagePolicy: storagePolicy)
   }
 
   /// Wraps the caller's response. While the entry is in the memory tier, lookups return the caller's own objects.
-  convenience init(_ record: CacheEntry, copying cached: CachedURLResponse) {
-    self.init(record, response: cached.response, userInfo: cached.userInfo, storagePolicy: cached.storagePolicy)
+  convenience init(
+    _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]? = nil, storedAt: Date,
+    copying cached: CachedURLResponse
+  ) {
+    self.init(
+      response, for: key, attachment: attachment, storedAt: storedAt, urlResponse: cached.response,
+      userInfo: cached.userInfo, storagePolicy: cached.storagePolicy)
+  }
+
+  /// Creates a response that a lookup has read from disk.
+  ///
+  /// - Parameter url: The URL of the lookup's request.
+  init(_ stored: StoredResponse, key: RequestKey, url: URL?) {
+    self.key = key
+    status = stored.status
+    bytes = stored.storedBody == nil ? stored.body : Data()
+    freshness = stored.freshness
+    storedAt = stored.storedAt
+    source = .store(stored)
+    isFromDisk = Atomic(true)
+    askedURL = url
+    super.init(
+      response: Self.nothing, data: Data(), userInfo: Self.userInfo(of: source.attachment), storagePolicy: .allowed)
+  }
+
+  /// Creates the same response with another freshness.
+  private init(_ other: LMDBCachedURLResponse, freshness: FreshnessInfo) {
+    key = other.key
+    status = other.status
+    bytes = other.bytes
+    self.freshness = freshness
+    storedAt = other.storedAt
+    source = other.source
+    isFromDisk = Atomic(false)
+    askedURL = other.askedURL
+    if let response = other.baseResponse.load() { baseResponse.storeIfNil(response) }
+    super.init(
+      response: Self.nothing, data: Data(), userInfo: other.userInfo, storagePolicy: other.storagePolicy)
+  }
+
+  private static func userInfo(of attachment: [UInt8]?) -> [AnyHashable: Any]? {
+    attachment.flatMap { ResponseAttachment(bytes: $0)?.userInfoDictionary }
   }
 
   /// Returns this response with its freshness after a soft purge; itself if that is the same.
   func softPurged(at date: Date) -> LMDBCachedURLResponse {
-    let stale = record.softPurged(at: date)
-    guard stale.freshness != record.freshness else { return self }
-    return LMDBCachedURLResponse(
-      stale, response: baseResponse.load(), url: askedURL, userInfo: userInfo, storagePolicy: storagePolicy)
+    let stale = freshness.softPurged(at: date)
+    return stale == freshness ? self : LMDBCachedURLResponse(self, freshness: stale)
+  }
+
+  /// Returns this response with the fields and freshness of a 304 (RFC 9111, section 4.3.4).
+  func updated(fields: HeaderFields, freshness: FreshnessInfo) -> LMDBCachedURLResponse {
+    LMDBCachedURLResponse(
+      CacheableResponse(status: status, fields: fields, body: body, freshness: freshness, vary: vary), for: key,
+      attachment: attachment, storedAt: storedAt, userInfo: userInfo, storagePolicy: storagePolicy)
   }
 
   required init?(coder: NSCoder) {
@@ -68,10 +144,59 @@ final class LMDBCachedURLResponse: CachedURLResponse, @unchecked Sendable {
     return nil
   }
 
-  override var data: Data { record.body }
+  // MARK: Parts
+
+  /// The store's response from which this one was created.
+  ///
+  /// Its freshness may differ from ``freshness``, which a soft purge can end.
+  var stored: StoredResponse? {
+    if case .store(let stored) = source { stored } else { nil }
+  }
+
+  /// The body. Traps if the lookup left it in the store.
+  var body: Data {
+    precondition(!bytes.isEmpty || storedBody == nil, "The body is still in the store")
+    return bytes
+  }
+
+  /// The body in the store, if the lookup left it there.
+  var storedBody: StoredBody? { stored?.storedBody }
+
+  var bodyByteCount: Int { bytes.isEmpty ? storedBody?.byteCount ?? 0 : bytes.count }
+
+  var fields: HeaderFields {
+    switch source {
+    case .memory(let fields, _, _): fields
+    case .store(let stored): stored.fields
+    }
+  }
+
+  /// The approximate size of the fields in bytes.
+  var fieldsByteCount: Int {
+    switch source {
+    case .memory(let fields, _, _): fields.reduce(0) { $0 + $1.name.utf8.count + $1.value.utf8.count }
+    case .store(let stored): stored.fieldsByteCount
+    }
+  }
+
+  var vary: VaryKey {
+    switch source {
+    case .memory(_, let vary, _): vary
+    case .store(let stored): stored.vary
+    }
+  }
+
+  var attachment: [UInt8]? { source.attachment }
+
+  /// The response in the form that the store accepts.
+  var cacheable: CacheableResponse {
+    CacheableResponse(status: status, fields: fields, body: body, freshness: freshness, vary: vary)
+  }
+
+  override var data: Data { body }
 
   override var response: URLResponse {
-    baseResponse.load { record.makeURLResponse(asked: askedURL) }
+    baseResponse.load { makeURLResponse() }
   }
 
   /// The tier in which the last lookup found this response.
@@ -81,24 +206,5 @@ final class LMDBCachedURLResponse: CachedURLResponse, @unchecked Sendable {
   func recordMemoryHit() {
     // Usually false already. A write would move the cache line between processors.
     if isFromDisk.load(ordering: .relaxed) { isFromDisk.store(false, ordering: .relaxed) }
-  }
-
-  /// Returns the response to a request with an `Age` field (RFC 9111, section 4) and its provenance.
-  ///
-  /// The last result is reused while the URL and the provenance, with the age in whole seconds, are the same.
-  ///
-  /// - Parameter url: The request's URL, which is also the response's unless another one was stored with it.
-  func response(with provenance: CacheProvenance, url: URL) -> URLResponse {
-    guard record.status > 0 else { return response }
-    return responseWithAge.withLock { last -> URLResponse in
-      if let last, last.provenance.isSame(as: provenance), last.url == url { return last.response }
-      var head = ResponseHead(status: record.status, fields: record.fields)
-      head.fields.set("Age", String(provenance.age))
-      guard
-        let response = HTTPURLResponse.make(url: record.attachedURL ?? url, head: head, provenance: provenance)
-      else { return record.makeURLResponse(asked: askedURL) }
-      last = ResponseWithAge(provenance: provenance, url: url, response: response)
-      return response
-    }
   }
 }

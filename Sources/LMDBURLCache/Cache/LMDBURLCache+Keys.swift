@@ -68,7 +68,7 @@ extension LMDBURLCache {
     let cache = Unretained(self)
     let found = core.lookup(key, url: url) { vary in cache.use { $0.matches(vary, request, parts: parts) } }
     // The caller would use a suspect response without a validation.
-    guard let found, !found.record.freshness.flags.contains(.suspect) else { return nil }
+    guard let found, !found.freshness.flags.contains(.suspect) else { return nil }
     return found
   }
 
@@ -83,12 +83,12 @@ extension LMDBURLCache {
       let vary = request.head.map {
         VaryKey(request: $0, response: HeaderFields(), credentialDigest: core.credentialDigest)
       }
-      let record = CacheEntry(
+      let response = LMDBCachedURLResponse(
         CacheableResponse(
           status: 0, fields: HeaderFields(), body: cached.data, freshness: .unknown(at: core.now),
           vary: vary ?? VaryKey(fields: [])),
-        for: key, attachment: attachment, storedAt: core.now)
-      return (LMDBCachedURLResponse(record, copying: cached), true, nil)
+        for: key, attachment: attachment, storedAt: core.now, copying: cached)
+      return (response, true, nil)
     }
     let received = response.head
     let overrides = overrides(for: request).resolved(forContentType: received.fields["Content-Type"])
@@ -98,16 +98,16 @@ extension LMDBURLCache {
     var freshness = overrides.applied(to: manual.freshness, status: response.statusCode)
     // Callers have the content as a session delivers it.
     if manual.fields.contains("Content-Encoding") { freshness.flags.insert(.decoded) }
-    let record = CacheEntry(
+    let stored = LMDBCachedURLResponse(
       CacheableResponse(
         status: response.statusCode, fields: manual.fields, body: cached.data, freshness: freshness,
         vary: VaryKey(request: head, response: manual.fields, credentialDigest: core.credentialDigest)),
-      for: key, attachment: attachment, storedAt: core.now)
+      for: key, attachment: attachment, storedAt: core.now, copying: cached)
     let allowsDiskStorage =
-      !manual.forbidsStoring && core.meetsMinimumLifetime(record.freshness) { manual.hasExplicitLifetime }
+      !manual.forbidsStoring && core.meetsMinimumLifetime(stored.freshness) { manual.hasExplicitLifetime }
     var refusal = seen.fields.isStorable ? nil : Rule.tooManyFields
     if !overrides.allowsStoring { refusal = .storingDisallowed }
-    return (LMDBCachedURLResponse(record, copying: cached), allowsDiskStorage, refusal)
+    return (stored, allowsDiskStorage, refusal)
   }
 }
 

@@ -225,20 +225,20 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     guard cachedResponse.storagePolicy != .notAllowed, let key = key(for: request) else { return }
     let isMemoryOnly = cachedResponse.storagePolicy == .allowedInMemoryOnly
     let operation = isSubclass ? SubclassDetour.takeOperation(for: cachedResponse, in: self) : nil
-    guard let own = cachedResponse as? LMDBCachedURLResponse, own.record.key == key else {
+    guard let own = cachedResponse as? LMDBCachedURLResponse, own.key == key else {
       let (response, allowsDiskStorage, refusal) = makeEntry(from: cachedResponse, for: request, key)
       if let refusal {
         core.refuse(refusal, of: key)
-        return core.discard(response.record)
+        return core.discard(response)
       }
       let reachesDisk = allowsDiskStorage && (!isMemoryOnly || ignoreMemoryOnlyStoragePolicy)
       return insert(response, reachesDisk: reachesDisk, operation)
     }
     if case .update(let old, let token) = operation {
-      return core.update(old, fields: own.record.fields, freshness: own.record.freshness, askedAt: token)
+      return core.update(old, fields: own.fields, freshness: own.freshness, askedAt: token)
     }
     insert(
-      own, reachesDisk: core.allowsDiskStorage(own.record, isMemoryOnly: isMemoryOnly) { request.head }, operation)
+      own, reachesDisk: core.allowsDiskStorage(own, isMemoryOnly: isMemoryOnly) { request.head }, operation)
   }
 
   /// Inserts a response that a caller stores, or that an override stores for the caching client.
@@ -256,7 +256,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
       case .update: core.insert(response, reachesDisk: reachesDisk, waitsForSpace: false)
       case nil: core.insert(response, reachesDisk: reachesDisk)
       }
-    if case .notStored(let rule) = outcome, rule.concernsSize { core.refuse(rule, of: response.record.key) }
+    if case .notStored(let rule) = outcome, rule.concernsSize { core.refuse(rule, of: response.key) }
   }
 
   /// Looks up the stored response for a task's request as its session sends it.

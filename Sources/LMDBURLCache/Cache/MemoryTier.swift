@@ -29,13 +29,13 @@ final class MemoryTier: CopyHolder {
     /// - Parameter useDigest: The digest of the key in the store's index; nil if no store has the response.
     init(_ response: LMDBCachedURLResponse, useDigest: UInt64?, removalToken: RemovalToken) {
       self.response = response
-      vary = response.record.vary
+      vary = response.vary
       isOnDisk = useDigest != nil
       self.useDigest = useDigest ?? 0
       self.removalToken = Atomic(removalToken)
       byteCount =
-        Self.overheadByteCount + response.record.key.bytes.count + response.record.body.count
-        + response.record.fieldsByteCount
+        Self.overheadByteCount + response.key.bytes.count + response.body.count
+        + response.fieldsByteCount
     }
 
     /// Returns an entry whose response is stale after a soft purge.
@@ -48,7 +48,7 @@ final class MemoryTier: CopyHolder {
     /// Whether a lookup prefers this entry to another matching one (RFC 9111, section 4.1).
     func goesBefore(_ other: Entry) -> Bool {
       guard vary.hasVaryFields == other.vary.hasVaryFields else { return vary.hasVaryFields }
-      return response.record.freshness.date >= other.response.record.freshness.date
+      return response.freshness.date >= other.response.freshness.date
     }
 
     /// The approximate size of the entry's objects without their bytes.
@@ -169,7 +169,7 @@ final class MemoryTier: CopyHolder {
   /// - Parameter changeCount: The result of ``changeCount(for:)`` before the disk was read.
   func insertCopy(_ entry: Entry, unlessChangedSince changeCount: UInt64) {
     guard entry.byteCount <= capacityByteCount else { return }
-    change(entry.response.record.key) { shard, key in
+    change(entry.response.key) { shard, key in
       if shard.changeCount == changeCount { shard.put(entry, for: key) }
     }
   }
@@ -189,7 +189,7 @@ final class MemoryTier: CopyHolder {
   func insert(_ entry: Entry, unlessChangedSince changeCount: UInt64?, unless isRevoked: () -> Bool) -> Bool {
     let fits = entry.byteCount <= capacityByteCount
     var isInserted = false
-    change(entry.response.record.key) { shard, key in
+    change(entry.response.key) { shard, key in
       let isNewest = changeCount == nil || changeCount == shard.changeCount
       shard.changeCount &+= 1
       if fits, isNewest, !isRevoked() {
@@ -211,7 +211,7 @@ final class MemoryTier: CopyHolder {
   /// removed as well if the new entry is too large.
   func update(_ response: LMDBCachedURLResponse, to entry: Entry) {
     let fits = entry.byteCount <= capacityByteCount
-    change(entry.response.record.key) { shard, key in
+    change(entry.response.key) { shard, key in
       let isPresent = shard.variants[key]?.contains { $0.response === response } == true
       guard isPresent || entry.isOnDisk else { return }
       shard.changeCount &+= 1
@@ -221,7 +221,7 @@ final class MemoryTier: CopyHolder {
 
   /// Replaces an entry with one of the same response. Does nothing if the entry is no longer present.
   func exchange(_ old: Entry, for entry: Entry) {
-    change(entry.response.record.key) { shard, key in
+    change(entry.response.key) { shard, key in
       guard shard.variants[key]?.contains(where: { $0 === old }) == true else { return }
       shard.changeCount &+= 1
       shard.put(entry, for: key)
@@ -241,7 +241,7 @@ final class MemoryTier: CopyHolder {
 
   /// Removes an entry if it is still present.
   func remove(_ entry: Entry) {
-    change(entry.response.record.key) { shard, key in
+    change(entry.response.key) { shard, key in
       guard let present = shard.variants[key], present.contains(where: { $0 === entry }) else { return }
       shard.changeCount &+= 1
       shard.variants[key] = Variants(present.filter { $0 !== entry })
@@ -262,13 +262,13 @@ final class MemoryTier: CopyHolder {
   }
 
   /// Removes every entry that `isCovered` accepts.
-  func removeAll(where isCovered: (CacheEntry) -> Bool) {
+  func removeAll(where isCovered: (LMDBCachedURLResponse) -> Bool) {
     for box in shards {
       let freed = box.shard.withLock { shard -> Int in
         shard.changeCount &+= 1
         var freed = 0
         for (key, variants) in shard.variants {
-          let kept = variants.filter { !isCovered($0.response.record) }
+          let kept = variants.filter { !isCovered($0.response) }
           freed += variants.byteCount - kept.reduce(0) { $0 + $1.byteCount }
           shard.variants[key] = Variants(kept)
         }

@@ -20,7 +20,7 @@ extension TieredStorage {
     guard connection.openStore.use({ $0.hasFailed }) ?? true else { return }
     guard let date = removal.effect.mode(at: now).softTime else { return }
     memory.forEach { entry in
-      let record = entry.response.record
+      let record = entry.response
       let isCovered = removal.scope.covers(key: record.key.bytes, storedAt: record.storedAt) {
         CacheGroups.groups(of: record.fields)
       }

@@ -40,7 +40,7 @@ extension TieredStorage {
   /// Whether the storage policy, fields and freshness lifetime of a response allow storing it on disk.
   ///
   /// - Parameter request: Returns the request. Called only if the decision needs it.
-  func allowsDiskStorage(_ record: CacheEntry, isMemoryOnly: Bool, _ request: () -> RequestHead?) -> Bool {
+  func allowsDiskStorage(_ record: LMDBCachedURLResponse, isMemoryOnly: Bool, _ request: () -> RequestHead?) -> Bool {
     let settings = settings.withLock { $0 }
     guard !isMemoryOnly || settings.ignoresMemoryOnlyPolicy else { return false }
     guard record.status > 0, let head = request() else { return true }

@@ -77,7 +77,7 @@ final class TieredStorage: Sendable {
       connection.reopenIfFailed(store)
       return nil
     }
-    let response = LMDBCachedURLResponse(CacheEntry(stored, key: key), url: url, isFromDisk: true)
+    let response = LMDBCachedURLResponse(stored, key: key, url: url)
     if usesMemory, !stored.hasOtherVariants, stored.storedBody == nil {
       // Among several variants, only the disk knows which matching one is the newest.
       memory.insertCopy(
@@ -96,8 +96,8 @@ final class TieredStorage: Sendable {
       var token = known
       // Do not copy the record, which would retain each of its parts. Usually the record is not read at all.
       let effect = store.effectOfRemovals(
-        on: entry.response.record.key, storedAt: entry.response.record.storedAt,
-        groups: { CacheGroups.groups(of: entry.response.record.fields) }, isOnItsOwn: !connection.usesDisk,
+        on: entry.response.key, storedAt: entry.response.storedAt,
+        groups: { CacheGroups.groups(of: entry.response.fields) }, isOnItsOwn: !connection.usesDisk,
         since: &token)
       switch effect {
       case .none:
@@ -143,10 +143,9 @@ final class TieredStorage: Sendable {
     _ response: LMDBCachedURLResponse, reachesDisk: Bool, askedAt token: RemovalToken? = nil,
     waitsForSpace: Bool = true, unless isRevoked: () -> Bool = { false }
   ) -> StorageOutcome {
-    let record = response.record
     let token = token ?? connection.removalToken
     guard let store else {
-      discardInOtherCaches(record)
+      discardInOtherCaches(response)
       guard connection.openStore.use({ _ in true }) ?? connection.checkMayUseMemoryOnly() else {
         return .notStored(.writeDropped)
       }
@@ -154,19 +153,20 @@ final class TieredStorage: Sendable {
       let isInMemory = memory.insert(entry, unlessChangedSince: nil, unless: isRevoked)
       return isInMemory ? .storedInMemory : .notStored(memoryRefusal(of: entry) ?? .writeDropped)
     }
-    let changeCount = memory.changeCount(for: record.key)
+    let changeCount = memory.changeCount(for: response.key)
     var result = AcceptResult.dropped
     if reachesDisk {
       result = store.store(
-        record.response, for: record.key, attachment: record.attachment, askedAt: token, waitsForSpace: waitsForSpace,
+        response.cacheable, for: response.key, attachment: response.attachment, askedAt: token,
+        waitsForSpace: waitsForSpace,
         by: memory)
     } else {
       // Remove the older copy from disk; otherwise it would reappear after the memory tier evicts the new response.
-      store.discard(record.response, for: record.key, by: memory)
+      store.discard(response.cacheable, for: response.key, by: memory)
     }
-    if store.hasFailed { discardInOtherCaches(record) }
+    if store.hasFailed { discardInOtherCaches(response) }
     let entry = MemoryTier.Entry(
-      response, useDigest: result == .accepted ? store.useDigest(of: record.key) : nil, removalToken: token)
+      response, useDigest: result == .accepted ? store.useDigest(of: response.key) : nil, removalToken: token)
     let isInMemory = memory.insert(entry, unlessChangedSince: changeCount, unless: isRevoked)
     connection.reopenIfFailed(store)
     switch result {
@@ -176,7 +176,7 @@ final class TieredStorage: Sendable {
       // The store has logged it.
       loggedRefusals.withLock { _ = $0.insert(refusal.id) }
       guard isInMemory else { return .notStored(refusal) }
-      activity.noteRefusal(refusal.id, of: record.key)
+      activity.noteRefusal(refusal.id, of: response.key)
       return .storedInMemory
     case .dropped:
       if isInMemory { return .storedInMemory }
@@ -205,20 +205,20 @@ final class TieredStorage: Sendable {
   }
 
   /// Removes the older responses that a response would replace, without storing it.
-  func discard(_ record: CacheEntry) {
+  func discard(_ response: LMDBCachedURLResponse) {
     if let store, !store.hasFailed {
-      store.discard(record.response, for: record.key, by: memory)
+      store.discard(response.cacheable, for: response.key, by: memory)
     } else {
-      discardInOtherCaches(record)
+      discardInOtherCaches(response)
     }
-    memory.remove(record.key)
+    memory.remove(response.key)
   }
 
   /// Removes the older responses that a response replaces from the other caches of this process on the directory.
   ///
   /// Call this for a response that does not reach the store: the other caches may have opened or reopened the store.
-  private func discardInOtherCaches(_ record: CacheEntry) {
-    ResponseStore.discard(record.response, for: record.key, inDirectory: connection.directory)
+  private func discardInOtherCaches(_ response: LMDBCachedURLResponse) {
+    ResponseStore.discard(response.cacheable, for: response.key, inDirectory: connection.directory)
   }
 
   /// Replaces the fields and freshness of a stored response after a 304 (RFC 9111, section 4.3.4), in each tier.
@@ -230,31 +230,27 @@ final class TieredStorage: Sendable {
   func update(
     _ old: LMDBCachedURLResponse, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken
   ) {
-    let record = old.record
     // A response that came from the store needs no second lookup, unless a soft purge has covered it since. For a
     // response that this process stored, the lookup leaves the body in the store, because the memory tier's copy has
     // the same bytes.
-    var onDisk = connection.usesDisk ? record.stored : nil
-    if onDisk?.freshness != record.freshness { onDisk = nil }
-    if onDisk == nil {
-      onDisk = store?.lookup(record.key, leavingBodiesBeyond: 0) { [vary = record.vary] in $0 == vary }
-    }
-    if onDisk?.freshness != record.freshness || onDisk?.bodyByteCount != record.bodyByteCount { onDisk = nil }
+    var onDisk = connection.usesDisk ? old.stored : nil
+    if onDisk?.freshness != old.freshness { onDisk = nil }
+    if onDisk == nil { onDisk = store?.lookup(old.key, leavingBodiesBeyond: 0) { [vary = old.vary] in $0 == vary } }
+    if onDisk?.freshness != old.freshness || onDisk?.bodyByteCount != old.bodyByteCount { onDisk = nil }
     // Update the store first, as in ``insert(_:reachesDisk:askedAt:waitsForSpace:unless:)``.
     if let onDisk {
       store?.update(
         onDisk, fields: fields, freshness: freshness, askedAt: token, waitsForSpace: false, by: memory)
     }
-    guard memory.capacityByteCount > 0, record.storedBody == nil else {
-      if onDisk != nil { memory.remove(record.key) }
+    guard memory.capacityByteCount > 0, old.storedBody == nil else {
+      if onDisk != nil { memory.remove(old.key) }
       return
     }
-    let updated = LMDBCachedURLResponse(
-      record.updated(fields: fields, freshness: freshness), userInfo: old.userInfo, storagePolicy: old.storagePolicy)
     memory.update(
       old,
       to: MemoryTier.Entry(
-        updated, useDigest: onDisk == nil ? nil : store?.useDigest(of: record.key), removalToken: token))
+        old.updated(fields: fields, freshness: freshness),
+        useDigest: onDisk == nil ? nil : store?.useDigest(of: old.key), removalToken: token))
   }
 
   /// Whether a response can be used long enough for the disk tier: fresh, as in SDURLCache, or in a stale window.
