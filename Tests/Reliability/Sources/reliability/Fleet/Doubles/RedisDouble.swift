@@ -115,7 +115,9 @@ final class RedisDouble: Sendable {
             with: Self.tagged(
               key: command[4], epoch: known.epoch, seq: known.cursor, freshness: command[7], head: command[8],
               rest: Array(command[9...])))
-        case .post: known.postTimes[command[11].bytes ?? []] = begin
+        case .post:
+          let id = command[11].bytes ?? []
+          known.postTimes[id] = known.postTimes[id] ?? begin
         case .finish where rule == .waitFromReply:
           let sent = known.postTimes[command[11].bytes ?? []] ?? now()
           if now() >= sent + FleetMachine.wait { command[14] = .text("1") }
@@ -131,7 +133,8 @@ final class RedisDouble: Sendable {
     func replacing(_ part: String, by other: String) -> String { script.replacing(part, with: other) }
     switch rule {
     case .renewedMachineStays: return replacing("== ARGV[i + 1] then", by: "== ARGV[i + 1] or true then")
-    case .postChecked: return replacing("{'lost', 0, {}}", by: "{'posted', 0, {}}")
+    // Otherwise the purge waits, and meanwhile its machine posts it again.
+    case .postChecked: return replacing("{'lost', 0, {}}", by: "{'posted', 1, {}}")
     case .youngEpochWaits: return replacing("{'posted', mature and 1 or 0,", by: "{'posted', 1,")
     case .epochEndsWithServer: return replacing(" or c[2] ~= run", by: "")
     case .trimmedLogNoticed:
@@ -160,10 +163,14 @@ final class RedisDouble: Sendable {
     if command[0].text == "SCRIPT", let digest = reply.bytes, let script = command.last?.text {
       known.withLock { $0.scripts[digest] = ScriptName(script) }
     }
-    if rule == .waitFromReply, name(of: command) == .finish, command[14].text == "1", case .list(let parts?) = reply,
-      parts.first?.text == "posted"
-    {
-      return .list([parts[0], .line(Array(":1".utf8)), .list([])])
+    if rule == .waitFromReply, case .list(let parts?) = reply {
+      switch name(of: command) {
+      // Without registered machines, the purge looks at once whether it has to wait.
+      case .post where parts.count == 4: return .list(parts[..<3] + [.list([])])
+      case .finish where command[14].text == "1" && parts.first?.text == "posted":
+        return .list([parts[0], .line(Array(":1".utf8)), .list([])])
+      default: break
+      }
     }
     guard rule == .objectChecked || rule == .objectHasEpoch, command[0].text == "HMGET",
       case .list(let parts?) = reply, parts.count == 6, let epoch = parts[1].bytes, let seq = parts[2].bytes
