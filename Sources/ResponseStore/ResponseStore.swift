@@ -29,7 +29,6 @@ public final class ResponseStore: Sendable {
   public static let minimumCapacityByteCount = 1 << 20
 
   let context: StoreContext
-  let checker: StructureChecker
   let indexMaintainer: IndexMaintainer
   let space: DiskSpace
   let orphanDeleter: OrphanedChunkDeleter
@@ -50,8 +49,7 @@ public final class ResponseStore: Sendable {
 
   init(_ context: StoreContext) {
     self.context = context
-    checker = StructureChecker(context)
-    indexMaintainer = IndexMaintainer(context: context, checker: checker)
+    indexMaintainer = IndexMaintainer(context: context)
     space = DiskSpace(context)
     let puncher = HolePuncher(context: context, space: space)
     orphanDeleter = OrphanedChunkDeleter(database: context.database, space: space)
@@ -60,13 +58,13 @@ public final class ResponseStore: Sendable {
     capacity = CapacityController(context: context, space: space, evictor: evictor)
     writer = Writer(
       context: context, space: space, evictor: evictor, orphanDeleter: orphanDeleter, puncher: puncher,
-      checker: checker, indexMaintainer: indexMaintainer)
+      indexMaintainer: indexMaintainer)
     flusher = Flusher(context, writer: writer)
-    reader = Reader(context, checker: checker)
+    reader = Reader(context)
     unretainedReader = Unretained(reader)
     intake = WriteIntake(context: context, space: space, reader: reader, writer: writer)
     let maintainer = Maintainer(
-      context: context, checker: checker, indexMaintainer: indexMaintainer, orphanDeleter: orphanDeleter,
+      context: context, indexMaintainer: indexMaintainer, orphanDeleter: orphanDeleter,
       sweep: sweep, evictor: evictor, capacity: capacity, puncher: puncher)
     self.maintainer = maintainer
     remover = Remover(context: context, writer: writer, maintainer: maintainer)
@@ -85,7 +83,8 @@ public final class ResponseStore: Sendable {
   /// If this process has the directory open, returns the same object. Its options stay, but its capacity is set (unless
   /// ``Options/opensExistingOnly``). A failed store (``hasFailed``) is replaced by a new one. Data that is corrupt, or
   /// has another format version, is quarantined if no other process uses it, and the store starts empty. So is a data
-  /// file that is far larger than the capacity; see ``capacityByteCount``. A closed store uses its directory until its
+  /// file that is far larger than the capacity; see ``capacityByteCount``. So is data after three crashes in a row: the
+  /// last process that used it ended within a transaction, or while it opened the data. A closed store uses its directory until its
   /// last reference is released.
   ///
   /// Traps if the capacity is below ``minimumCapacityByteCount``.
@@ -93,8 +92,7 @@ public final class ResponseStore: Sendable {
   /// - Throws: ``StoreError`` if the directory cannot be used, holds a foreign file, or is in use by another version of
   ///   this library.
   /// - Complexity: Constant; it does not depend on the number of entries. If the capacity is lower, the surplus is
-  ///   evicted in the background; ``StoreStatistics/excessByteCount`` shows the rest. After a power failure or a crash,
-  ///   the pages that lead to records are checked in the background, too.
+  ///   evicted in the background; ``StoreStatistics/excessByteCount`` shows the rest.
   public static func open(directory: String, options: Options) throws(StoreError) -> ResponseStore {
     if options.capacityByteCount < minimumCapacityByteCount { Trap.capacityTooSmall(options.capacityByteCount) }
     try checkFleet(directory: directory, options: options)

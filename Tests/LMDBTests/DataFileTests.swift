@@ -1,4 +1,5 @@
 import Foundation
+import Glibc
 import LMDB
 import Testing
 
@@ -159,5 +160,36 @@ struct DataFileTests {
     }
     threads.join()
     #expect(findings.all == [])
+  }
+
+  @Test("A file that lacks only free pages at its end is extended, and a truncated file is not")
+  func shortFile() throws {
+    let directory = TemporaryDirectory()
+    do {
+      let environment = try directory.open()
+      let table = try environment.table("table", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
+      // Leave free pages in the middle of the file.
+      for key in 0..<6 as Range<UInt64> {
+        try environment.write { (transaction) throws(LMDBError) in
+          try table.put([UInt8](repeating: 1, count: 3000), for: key, in: transaction)
+          try table.put([UInt8](repeating: 1, count: 20_000), for: 0, in: transaction)
+        }
+      }
+      try environment.write { (transaction) throws(LMDBError) in
+        try table.put([1], for: 1, in: transaction)
+        try table.put([UInt8](repeating: 1, count: 400_000), for: 2, in: transaction)
+        _ = try table.remove(2, in: transaction)
+      }
+    }
+    guard case .tooShort = DataFile.inspect(path: directory.dataFile, mapByteCount: 1 << 20) else {
+      Issue.record("liblmdb has written free pages")
+      return
+    }
+    let data = try Data(contentsOf: URL(fileURLWithPath: directory.dataFile))
+    #expect(Glibc.truncate(directory.dataFile, 6 * 4096) == 0)
+    #expect(!DataFile.extendFileToLastPage(path: directory.dataFile))
+    try data.write(to: URL(fileURLWithPath: directory.dataFile))
+    #expect(DataFile.extendFileToLastPage(path: directory.dataFile))
+    #expect(DataFile.inspect(path: directory.dataFile, mapByteCount: 1 << 20) == .healthy)
   }
 }

@@ -155,47 +155,4 @@ struct FreePagesTests {
     #expect(try environment.clearStaleReaders() == 1)
     #expect(try environment.releaseFreePages().byteCount >= 500 * 20_000)
   }
-
-  @Test("No page is leaked, unless the free list is corrupt")
-  func leakedPages() throws {
-    try withEnvironment { environment, table, directory in
-      try fill(environment, table)
-      #expect(try environment.leakedPageCount() == 0)
-      try remove(environment, table) { $0 % 3 == 0 }
-      #expect(try environment.leakedPageCount() == 0)
-
-      // A copy of the directory, in which long entries of the free list claim to have one page.
-      let copy = directory + "-damaged"
-      try FileManager.default.copyItem(atPath: directory, toPath: copy)
-      defer { try? FileManager.default.removeItem(atPath: copy) }
-      let path = copy + "/data.mdb"
-      var bytes = try Data(contentsOf: URL(fileURLWithPath: path))
-      func word(_ offset: Int) -> Int {
-        bytes.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: offset, as: Int.self) }
-      }
-      let pageByteCount = environment.pageByteCount
-      // Take the meta page with the higher transaction number. Its free list consists of one leaf page: see mdb.c.
-      // A value is a count and as many page numbers, in the leaf or on overflow pages.
-      let meta = word(16 + 128) > word(pageByteCount + 16 + 128) ? 16 : pageByteCount + 16
-      let leaf = word(meta + 64) * pageByteCount
-      let nodeCount =
-        bytes.withUnsafeBytes { Int($0.loadUnaligned(fromByteOffset: leaf + 12, as: UInt16.self)) - 16 } / 2
-      var shortened = 0
-      for index in 0..<nodeCount {
-        let node = bytes.withUnsafeBytes {
-          leaf + Int($0.loadUnaligned(fromByteOffset: leaf + 16 + 2 * index, as: UInt16.self))
-        }
-        let isOnOverflowPages = bytes[node + 4] & 1 != 0
-        let count = isOnOverflowPages ? word(node + 16) * pageByteCount + 16 : node + 16
-        guard word(count) > 100 else { continue }
-        bytes.replaceSubrange(count..<(count + 8), with: withUnsafeBytes(of: 1) { Data($0) })
-        shortened += 1
-      }
-      #expect(shortened > 0)
-      try bytes.write(to: URL(fileURLWithPath: path))
-      let damaged = try LMDBEnvironment.open(directory: copy, options: .init(mapByteCount: 64 << 20))
-      _ = try damaged.table("t", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
-      #expect(try damaged.leakedPageCount() > 100)
-    }
-  }
 }

@@ -42,12 +42,7 @@ struct ReadAheadTests {
     while let key = next {
       var extents = PageExtents(start: key, end: end, pageCount: pageCount, includesLargeValues: includesLargeValues)
       let descriptor = try fixture.environment.dataDescriptor()
-      let finding = DataFile.withWalk(descriptor: descriptor) {
-        (walk: inout StructureWalk) throws(BrokenStructure) -> DataFile.StructureFinding in
-        try walk.find(&extents, table: Array("table".utf8), meta: try walk.newestMeta())
-        return .sound
-      }
-      #expect(finding == .sound)
+      try extents.find(in: TreeWalk(descriptor: descriptor), table: Array("table".utf8))
       windows.append(extents)
       next = extents.next
     }

@@ -57,8 +57,6 @@ struct OpeningAfterCrashTests {
     return try #require(Int(String(contentsOfFile: directory + ".read", encoding: .utf8)))
   }
 
-  private func isUnchecked(_ store: ResponseStore) -> Bool { store.checker.isUnchecked.load(ordering: .relaxed) }
-
   @Test(
     "After a kill, opening a store with four times as many responses reads no more bytes", arguments: [false, true])
   func constant(inTransaction: Bool) async throws {
@@ -71,155 +69,88 @@ struct OpeningAfterCrashTests {
       try fixture.open()
       #expect(fixture.store.entryCount == UInt64(count))
       #expect(fixture.body(Self.url(count - 1))?.count == 60_000)
-      // Only a process that ended in a transaction may have crashed because of the data.
-      #expect((fixture.store.context.storeDirectory.integrityCheckReason != nil) == inTransaction)
-      #expect(isUnchecked(fixture.store) == inTransaction)
-      fixture.drain()
-      #expect(fixture.store.context.storeDirectory.integrityCheckReason == nil)
-      #expect(!isUnchecked(fixture.store))
     }
     #expect(abs(byteCounts[1] - byteCounts[0]) < 64 << 10, "\(byteCounts)")
   }
 
-  @Test("Commits of other processes during a page check cause no failure and lose no writes")
-  func commitsOfOthers() throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    let file = fixture.store.context.database
-    for number in 0..<1000 { fixture.store.store(fixture.response(Self.url(number))) }
+  /// Returns a closed store with one response.
+  private func smallFixture() throws -> StoreFixture {
+    let fixture = try StoreFixture(capacity: Self.capacity)
+    fixture.store.store(fixture.response(Self.url(0)))
     fixture.drain()
-    fixture.store.checker.isUnchecked.store(true, ordering: .relaxed)
-    let isDone = Monitor(false)
-    let committer = Thread {
-      while !isDone.withLock({ $0 }) {
-        // A commit may fail; the next one follows.
-        try? file.write { (transaction) throws(LMDBError) in
-          try file.setCounters(try file.counters(in: transaction), in: transaction)
-        }
-      }
-      isDone.update { $0 = false }
-    }
-    committer.start()
-    let body = Data("newer".utf8)
-    for number in 0..<1000 { fixture.store.store(fixture.response(Self.url(number), body: body)) }
-    fixture.drain()
-    let foundCount = (0..<1000).count { fixture.body(Self.url($0)) == body }
-    isDone.update { $0 = true }
-    isDone.wait { $0 ? nil : () }
-    #expect(fixture.store.statistics.droppedWrites == 0 && foundCount == 1000)
-    #expect(fixture.logged.all == [])
-    fixture.store.checker.isUnchecked.store(false, ordering: .relaxed)
+    fixture.close()
+    return fixture
   }
 
-  /// Zeroes leaf pages with request keys. With `inner`, leaves the first and last ones of each table, which opening
-  /// checks.
-  private func zeroLeaves(in fixture: StoreFixture, inner: Bool) throws {
-    let path = fixture.path("data.mdb")
-    let pages = [UInt8](try Data(contentsOf: URL(fileURLWithPath: path)))
-    func number(_ offset: Int) -> Int { Int(pages[offset]) + Int(pages[offset + 1]) << 8 }
-    var leaves: [Bool: [(page: Int, firstKey: [UInt8])]] = [:]
-    for page in stride(from: 2 * 4096, to: pages.count, by: 4096) where number(page + 10) == 2 {
-      // The bytes between the node list and the nodes are left over from liblmdb's memory.
-      let nodes = Data(pages[(page + min(number(page + 14), 4096))..<(page + 4096)])
-      guard nodes.range(of: Data("a.example".utf8)) != nil else { continue }
-      let node = page + number(page + 16)
-      let key = pages[(node + 8)..<(node + 8 + number(node + 6))]
-      leaves[key.count == 8, default: []].append((page, Array(key)))
-    }
-    let descriptor = open(path, O_RDWR)
-    defer { close(descriptor) }
-    let zeros = [UInt8](repeating: 0, count: 4096)
-    var count = 0
-    for table in leaves.values {
-      let inOrder = table.sorted { $0.firstKey.lexicographicallyPrecedes($1.firstKey) }
-      // Some pages are older versions of others.
-      let keys = inOrder.map(\.firstKey)
-      let outer = keys.prefix(3) + keys.suffix(3)
-      for leaf in inOrder where !inner || !outer.contains(leaf.firstKey) {
-        #expect(pwrite(descriptor, zeros, zeros.count, off_t(leaf.page)) == zeros.count)
-        count += 1
-      }
-    }
-    #expect(count > 0)
+  @Test("After three processes in a row that ended within a transaction the store starts empty, and not after two")
+  func killedInTransactions() async throws {
+    let fixture = try smallFixture()
+    defer { fixture.finish() }
+    for _ in 0..<2 { await killChild(fixture.directory, inTransaction: true) }
+    try fixture.open()
+    #expect(fixture.body(Self.url(0)) != nil)
+    #expect(fixture.logged.all == [])
+    fixture.close()
+    for _ in 0..<3 { await killChild(fixture.directory, inTransaction: true) }
+    try fixture.open()
+    #expect(fixture.store.entryCount == 0)
+    #expect(fixture.logged.all.count == 1)
+    #expect(fixture.logged.all.first?.contains("Three processes in a row") == true)
+    fixture.store.store(fixture.response(Self.url(0)))
+    fixture.drain()
+    try fixture.reopen()
+    #expect(fixture.body(Self.url(0)) != nil)
+    #expect(fixture.logged.all.count == 1)
+  }
+
+  enum Interruption: String, CaseIterable, Sendable {
+    case kill, inspection, minute
   }
 
   @Test(
-    "During the check of a large file a lookup that reads a broken page misses, and the next open recreates the store")
-  func checkedLookups() async throws {
-    let fixture = try filledFixture(count: 150)
+    "A process that ends otherwise, or serves for a minute, resets the count of crashes; an inspection does not",
+    arguments: Interruption.allCases)
+  func interrupted(by interruption: Interruption) async throws {
+    let fixture = try smallFixture()
     defer { fixture.finish() }
-    await killChild(fixture.directory, inTransaction: true)
-    try zeroLeaves(in: fixture, inner: true)
-    await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
-      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: Self.capacity))
-      // liblmdb would crash on a zeroed page.
-      for number in 0..<150 {
-        let found = store.lookup(RequestKey(urlString: Self.url(number))!)
-        guard found == nil || found?.body.count == 60_000 else { exit(2) }
-      }
-      guard store.hasFailed else { exit(3) }
-      for number in 0..<150 { store.store(childResponse(Self.url(number))) }
-      while store.writePending() {}
+    for _ in 0..<2 { await killChild(fixture.directory, inTransaction: true) }
+    switch interruption {
+    case .kill:
+      await killChild(fixture.directory, inTransaction: false)
+      await killChild(fixture.directory, inTransaction: true)
+    case .inspection:
+      var options = fixture.options
+      options.opensExistingOnly = true
+      try ResponseStore.open(directory: fixture.directory, options: options).close()
+      await killChild(fixture.directory, inTransaction: true)
+    case .minute:
+      try fixture.open()
+      fixture.store.maintainer.noteService(until: .now + .seconds(61))
+      fixture.close()
+      let directory = try StoreDirectory(path: fixture.directory, allowsUntrusted: false)
+      _ = try directory.lockForOpening(timeout: .seconds(10))
+      #expect(directory.statusPage?[.crashCount] == 0)
     }
     try fixture.open()
-    for number in 0..<150 { #expect(fixture.body(Self.url(number)) == nil) }
-    fixture.store.store(fixture.response(Self.url(0)))
-    fixture.drain()
-    #expect(fixture.body(Self.url(0)) != nil)
-    #expect(FileManager.default.fileExists(atPath: fixture.path("data.mdb.damaged")))
+    #expect((fixture.body(Self.url(0)) != nil) == (interruption != .inspection))
   }
 
-  @Test("The background check finds broken pages that no lookup has read, and the store fails")
-  func background() async throws {
-    let fixture = try filledFixture(count: 150)
+  @Test("A process that ends while it opens the data counts as a crash")
+  func unfinishedOpening() throws {
+    let fixture = try smallFixture()
     defer { fixture.finish() }
-    await killChild(fixture.directory, inTransaction: true)
+    for number in 1...3 {
+      let directory = try StoreDirectory(path: fixture.directory, allowsUntrusted: false)
+      _ = try directory.lockForOpening(timeout: .seconds(10))
+      directory.statusPage?[.hasCrashed] = 1
+      directory.statusPage?[.crashCount] = UInt64(number - 1)
+      directory.releaseFiles()
+      try directory.finishOpening()
+      try fixture.open()
+      #expect((fixture.body(Self.url(0)) != nil) == (number < 3))
+      if number < 3 { #expect(fixture.store.context.storeDirectory.statusPage?[.hasCrashed] == 0) }
+      fixture.close()
+    }
     try fixture.open()
-    #expect(fixture.store.entryCount == 150)
-    try zeroLeaves(in: fixture, inner: true)
-    fixture.drain()
-    #expect(fixture.store.hasFailed)
-    try fixture.reopen()
-    #expect(fixture.store.entryCount == 0)
-  }
-
-  @Test("An unfinished check is continued by the next process, and by another one if the checking process ends")
-  func continued() async throws {
-    let fixture = try filledFixture(count: 150)
-    defer { fixture.finish() }
-    await killChild(fixture.directory, inTransaction: true)
-    try fixture.open()
-    fixture.store.maintain()
-    try fixture.reopen()
-    #expect(fixture.store.context.storeDirectory.integrityCheckReason != nil)
-    // Pretend that another process was checking and has ended.
-    let flag = try #require(fixture.store.context.storeDirectory.statusPage)
-    #expect(flag.replaceChecker(UInt64(getpid()), with: 1))
-    #expect(!fixture.store.context.storeDirectory.claimCheck())
-    #expect(flag.replaceChecker(1, with: 1 << 22 + 1))
-    #expect(fixture.store.context.storeDirectory.claimCheck())
-    fixture.drain()
-    #expect(fixture.store.context.storeDirectory.integrityCheckReason == nil)
-    try fixture.reopen()
-    #expect(fixture.store.context.storeDirectory.integrityCheckReason == nil)
-    #expect(fixture.body(Self.url(149)) != nil)
-  }
-
-  @Test("After a reboot the pages that lead to records are checked", arguments: [false, true])
-  func anotherBoot(isBroken: Bool) throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    for number in 0..<40 { fixture.store.store(fixture.response(Self.url(number))) }
-    fixture.drain()
-    try #require(fixture.store.context.storeDirectory.statusPage)[.bootHigh] += 1
-    fixture.close()
-    if isBroken { try zeroLeaves(in: fixture, inner: false) }
-    try fixture.open()
-    #expect(fixture.store.entryCount == (isBroken ? 0 : 40))
-    #expect(fixture.logged.all.contains { $0.contains("the machine has restarted") } == isBroken)
-    let count = fixture.logged.all.count
-    try fixture.reopen()
-    #expect(fixture.store.entryCount == (isBroken ? 0 : 40))
-    #expect(fixture.logged.all.count == count)
   }
 }

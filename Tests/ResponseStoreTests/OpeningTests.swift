@@ -258,25 +258,6 @@ struct OpeningTests {
     #expect(fixture.body("http://a.example/") != nil)
   }
 
-  @Test("After two opens that crashed, the third one starts with an empty store")
-  func crashLoop() throws {
-    let log = LogLines()
-    let fixture = try StoreFixture { $0.log = { log.append($0) } }
-    defer { fixture.finish() }
-    fixture.store.store(fixture.response("http://a.example/"))
-    fixture.drain()
-    fixture.close()
-    try Data("1\n".utf8).write(to: URL(fileURLWithPath: fixture.path("LMDBURLCache.opening")))
-    try fixture.reopen()
-    #expect(fixture.body("http://a.example/") != nil)
-    fixture.close()
-    try Data("2\n".utf8).write(to: URL(fileURLWithPath: fixture.path("LMDBURLCache.opening")))
-    try fixture.open()
-    #expect(fixture.body("http://a.example/") == nil)
-    #expect(log.all.count == 1)
-    #expect(!FileManager.default.fileExists(atPath: fixture.path("LMDBURLCache.opening")))
-  }
-
   @Test("A crash between the creation of the file and its tables leaves a store that opens")
   func unfinishedCreation() throws {
     try withPath { path in

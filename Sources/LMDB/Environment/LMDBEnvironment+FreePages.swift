@@ -59,21 +59,6 @@ extension LMDBEnvironment {
     }
   }
 
-  /// Returns the number of leaked pages: pages of the file that are neither in use nor in the free list.
-  ///
-  /// It is 0 unless the free list is corrupt. Leaked pages can never be reused. Holds the write lock. Call this when
-  /// all tables are open.
-  /// - Throws: ``LMDBError``: ``LMDBError/Code/corrupted`` if the free list is invalid.
-  /// - Complexity: O(free pages).
-  public func leakedPageCount() throws(LMDBError) -> Int {
-    try write { (_) throws(LMDBError) in
-      try read { (transaction) throws(LMDBError) in
-        let (free, _) = try freePages(olderThan: .max, from: .start, maximumCount: .max, in: transaction)
-        return abs(information.lastPageNumber + 1 - (try livePageCount(in: transaction)) - free.count)
-      }
-    }
-  }
-
   /// Returns the pages that transactions before `limit` freed, in ascending order, and the position to continue from.
   private func freePages(
     olderThan limit: UInt64, from position: FreePagePosition, maximumCount: Int,

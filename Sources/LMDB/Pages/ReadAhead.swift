@@ -61,23 +61,16 @@ public struct ReadAhead: Sendable {
   ) -> PageExtents? {
     var extents = PageExtents(
       start: key, end: end, pageCount: windowPageCount, includesLargeValues: includesLargeValues)
-    let snapshot = transaction.id
-    do throws(LMDBError) {
-      let descriptor = try environment.dataDescriptor()
-      let finding = DataFile.withWalk(descriptor: descriptor) {
-        (walk: inout StructureWalk) throws(BrokenStructure) -> DataFile.StructureFinding in
-        guard let meta = try walk.meta(ofCommit: snapshot) else { return .unfinished(.start) }
-        try walk.find(&extents, table: table, meta: meta)
-        return .sound
-      }
-      guard finding == .sound else { return nil }
-      for run in extents.runs {
-        let byteCount = Int(run.count) * environment.pageByteCount
-        posix_fadvise(
-          descriptor, off_t(Int(run.lowerBound) * environment.pageByteCount), off_t(byteCount), POSIX_FADV_WILLNEED)
-      }
+    guard let descriptor = try? environment.dataDescriptor() else { return nil }
+    do throws(UnexpectedPage) {
+      try extents.find(in: TreeWalk(descriptor: descriptor, commit: transaction.id), table: table)
     } catch {
       return nil
+    }
+    for run in extents.runs {
+      let byteCount = Int(run.count) * environment.pageByteCount
+      posix_fadvise(
+        descriptor, off_t(Int(run.lowerBound) * environment.pageByteCount), off_t(byteCount), POSIX_FADV_WILLNEED)
     }
     return extents
   }
@@ -102,11 +95,42 @@ struct PageExtents {
     remainingPageCount = pageCount
   }
 
-  var isComplete: Bool { remainingPageCount <= 0 }
+  private mutating func append(_ range: Range<UInt64>) {
+    pages.append(range)
+    remainingPageCount -= range.count
+  }
 
-  mutating func append(_ page: UInt64, count: UInt64) {
-    pages.append(page..<(page + count))
-    remainingPageCount -= Int(count)
+  /// Finds the pages of a table in key order. Reads leaves only to find the pages of large values.
+  mutating func find(in walk: TreeWalk, table: [UInt8]) throws(UnexpectedPage) {
+    guard let tree = try walk.table(table), tree.root != .max else { return }
+    try collect(walk, page: tree.root, level: tree.depth, first: nil)
+  }
+
+  /// - Parameter first: The lowest key that the page may contain; nil for no bound.
+  private mutating func collect(
+    _ walk: TreeWalk, page number: UInt64, level: Int, first: [UInt8]?
+  ) throws(UnexpectedPage) {
+    if level <= 1 {
+      append(number..<(number + 1))
+      guard includesLargeValues else { return }
+    }
+    let (page, nodes) = try walk.readNodes(of: number, level: level)
+    for (index, node) in nodes.enumerated() {
+      guard level > 1 else {
+        if let pages = try walk.overflowPages(of: page, node) { append(pages) }
+        continue
+      }
+      // Skip children whose keys are all before the start.
+      if index + 1 < nodes.count, !start.lexicographicallyPrecedes(page.key(nodes[index + 1])) { continue }
+      let first = index > 0 ? page.key(node) : first
+      if let end, let first, !first.lexicographicallyPrecedes(end) { return }
+      if remainingPageCount <= 0 {
+        next = first
+        return
+      }
+      try collect(walk, page: try page.child(node), level: level - 1, first: first)
+      if next != nil { return }
+    }
   }
 
   /// The pages in file order, with adjacent pages joined.

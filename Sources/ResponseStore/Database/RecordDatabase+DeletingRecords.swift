@@ -28,7 +28,7 @@ extension RecordDatabase {
     use: (UInt64, RecordHeaderView?) -> UseCountFate?
   ) throws(LMDBError) -> (removed: Int, next: UInt64?) {
     let found = try removableRecords(rowIDs, in: transaction, use: use)
-    if !found.corrupt.isEmpty { try removeByWalk(Set(found.corrupt), counters: &counters, in: transaction) }
+    for rowID in found.corrupt { try removeCorrupt(rowID, counters: &counters, in: transaction) }
     let removal = try remove(found.records, counters: &counters, isInRun: isInRun, in: transaction)
     return (removal.rowIDs.count + found.corrupt.count, removal.next)
   }
@@ -163,69 +163,8 @@ extension RecordDatabase {
     return removed
   }
 
-  /// Deletes corrupt records. Returns how many of them still existed.
-  func removeCorrupt(
-    _ rowIDs: Set<UInt64>, counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) -> Int {
-    var removed = 0
-    var unreliable: Set<UInt64> = []
-    for rowID in rowIDs {
-      let isReliable = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-        record.withUnsafeBytes { RecordHeaderView($0)?.hasRightChecksum ?? false }
-      }
-      if isReliable != nil { removed += 1 }
-      if isReliable == true {
-        try removeRecord(rowID, counters: &counters, in: transaction)
-      } else {
-        unreliable.insert(rowID)
-      }
-    }
-    if !unreliable.isEmpty { try removeByWalk(unreliable, counters: &counters, in: transaction) }
-    return removed
-  }
-
-  /// Removes an index entry whose row does not exist, and the rows that corruption left of the record in other tables.
-  func removeStray(
-    _ entry: IndexEntry, counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) {
-    try noteRemoval(tag: entry.tag, rowID: entry.rowID, remembering: false)
-    let headCount = try heads.rowCount(in: transaction)
-    if try dates.statistics(in: transaction).entryCount > headCount {
-      try removeByWalk([entry.rowID], counters: &counters, in: transaction)
-    }
-  }
-
-  /// Deletes records whose record headers are missing or corrupt, and leaves orphaned bodies for later deletion.
-  ///
-  /// Searches all tables for rows of these records, which only corruption justifies.
-  private func removeByWalk(
-    _ rowIDs: Set<UInt64>, counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) {
-    for rowID in rowIDs { try heads.removeChecked(rowID, in: transaction) }
-    try removeDates(of: rowIDs, in: transaction)
-    var entries: [IndexEntry] = []
-    if let current = index.current {
-      current.forEachEntry(in: 0..<current.allCellCount) { if rowIDs.contains($0.rowID) { entries.append($0) } }
-    }
-    for entry in entries { try noteRemoval(tag: entry.tag, rowID: entry.rowID, remembering: false) }
-    try recount(&counters, in: transaction)
-  }
-
-  private func removeDates(
-    of rowIDs: Set<UInt64>, in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) {
-    var dateKeys: [DateKey] = []
-    try dates.withCursor(in: transaction) { (cursor) throws(LMDBError) in
-      while try cursor.next() {
-        let key = try cursor.checkedKey()
-        if rowIDs.contains(key.rowID) { dateKeys.append(key) }
-      }
-    }
-    for key in dateKeys { try dates.remove(key, in: transaction) }
-  }
-
   /// Records a body as orphaned, so that later transactions delete it.
-  private func addOrphanedBody(_ bodyID: UInt64, in transaction: borrowing WriteTransaction) throws(LMDBError) {
+  func addOrphanedBody(_ bodyID: UInt64, in transaction: borrowing WriteTransaction) throws(LMDBError) {
     try meta.put(UnfinishedBody.encode(processID: 0), for: MetaKey.partial(bodyID), in: transaction)
     orphanedBodies.note(bodyID)
   }
@@ -251,45 +190,6 @@ extension RecordDatabase {
     }
     for key in chunkKeys { try bodies.removeChecked(key, in: transaction) }
     return !more
-  }
-
-  private func recount(
-    _ counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) {
-    var entryCount: UInt64 = 0
-    var byteCount: UInt64 = 0
-    var bodyIDs: [UInt64] = []
-    for band in Band.all {
-      try heads.forEachRow(of: band, in: transaction) { (rowID, record) throws(LMDBError) in
-        entryCount += 1
-        let layout = RecordHeaderView(record)
-        if let layout, !layout.isBodyInline { bodyIDs.append(layout.bodyID(ofRow: rowID)) }
-        byteCount += UInt64(layout?.storedByteCount ?? record.count)
-        return true
-      }
-    }
-    counters.entryCount = entryCount
-    counters.payloadByteCount = byteCount
-    for bodyID in try self.bodyIDs(except: bodyIDs.sorted(), in: transaction) {
-      // A body that is being written or deleted already has such a row.
-      if try !meta.contains(MetaKey.partial(bodyID), in: transaction) { try addOrphanedBody(bodyID, in: transaction) }
-    }
-  }
-
-  /// Returns the bodies that are not in `known`, which is in ascending order.
-  private func bodyIDs(
-    except known: [UInt64], in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) -> [UInt64] {
-    var others: [UInt64] = []
-    var next = known[...]
-    try bodies.withCursor(in: transaction) { (cursor) throws(LMDBError) in
-      while try cursor.next() {
-        let bodyID = try cursor.checkedKey().bodyID
-        next = next.drop { $0 < bodyID }
-        if next.first != bodyID, others.last != bodyID { others.append(bodyID) }
-      }
-    }
-    return others
   }
 }
 

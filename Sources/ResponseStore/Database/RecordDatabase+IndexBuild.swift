@@ -13,16 +13,18 @@ extension RecordDatabase {
   /// - Returns: False if another process has put an index in use in between, and changed records since. Try again.
   /// - Throws: ``LMDBError``, for example if there is no space or descriptor for the file.
   func buildIndex(progress: () -> Void) throws(LMDBError) -> Bool {
-    let (new, before) = try environment.read { (transaction) throws(LMDBError) in
+    let (new, before, strays) = try environment.read { (transaction) throws(LMDBError) in
       let counters = try counters(in: transaction)
       let new = try index.create(recordCount: Int(clamping: counters.entryCount))
       do throws(LMDBError) {
         try addRecords(to: new.index, in: transaction, progress: progress)
+        let hasStrays = new.index.recordCount > counters.entryCount
+        let strays = hasStrays ? try dropStrays(from: new.index, in: transaction) : []
+        return (new, counters, strays)
       } catch {
         new.delete()
         throw error
       }
-      return (new, counters)
     }
     var isDone = false
     defer { if !isDone { new.delete() } }
@@ -31,9 +33,26 @@ extension RecordDatabase {
       guard index.isAbsent, counters.nextRowID == before.nextRowID, counters.entryCount == before.entryCount else {
         return false
       }
+      for date in strays { try dates.remove(date, in: transaction) }
       return index.use(new, transactionID: transaction.id)
     }
     return isDone
+  }
+
+  /// Removes the entries of rows of `dates` that have no record, which only corruption leaves. Returns these rows.
+  private func dropStrays(
+    from index: RecordIndex, in transaction: borrowing ReadTransaction
+  ) throws(LMDBError) -> [DateKey] {
+    var strays: [DateKey] = []
+    try dates.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+      while try cursor.next() {
+        let date = try cursor.checkedKey()
+        guard let tagWord = cursor.value, try !heads.contains(date.rowID, in: transaction) else { continue }
+        index.remove(tag: IndexEntry.tag(inTagWord: tagWord), rowID: date.rowID)
+        strays.append(date)
+      }
+    }
+    return strays
   }
 
   /// Builds an index in this process's memory, for a store that is only inspected and finds none in use.

@@ -195,21 +195,17 @@ struct Evictor: Sendable {
 
   private static let maximumStepCount = 256
 
-  /// Deletes index entries without a record, and the rows that corruption left in other tables. Returns their number.
+  /// Deletes index entries and rows of `dates` without a record, which corruption left. Returns their number.
   ///
   /// Call this if no record is left.
   private func removeStrays() throws(LMDBError) -> Int {
-    guard let index = database.index.current, index.recordCount > 0 else { return 0 }
+    let dateCount = try database.environment.read { (transaction) throws(LMDBError) in
+      try database.dates.statistics(in: transaction).entryCount
+    }
+    guard let index = database.index.current, index.recordCount > 0 || dateCount > 0 else { return 0 }
     return try space.commit { (transaction) throws(LMDBError) -> Int in
       var counters = try database.counters(in: transaction)
-      var entries: [IndexEntry] = []
-      index.forEachEntry(in: 0..<index.allCellCount) { if entries.count < 256 { entries.append($0) } }
-      var count = 0
-      for entry in entries {
-        guard try !database.heads.contains(entry.rowID, in: transaction) else { continue }
-        try database.removeStray(entry, counters: &counters, in: transaction)
-        count += 1
-      }
+      let count = try database.removeStrays(maximumCount: 256, counters: &counters, in: transaction)
       try database.setCounters(counters, in: transaction)
       return count
     }

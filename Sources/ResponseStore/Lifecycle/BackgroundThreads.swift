@@ -151,7 +151,6 @@ final class BackgroundThreads: Sendable {
     } catch {
       context.log(.failedClosing, "Closing could not flush: \(error)")
     }
-    context.storeDirectory.releaseCheck()
     context.activityFile?.leave()
     // A failed store stays registered until its files are closed, so that this process does not open them twice.
     if final != .failed { forget() }

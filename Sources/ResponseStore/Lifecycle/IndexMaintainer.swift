@@ -4,7 +4,7 @@ import LMDB
 /// Builds the index while it is absent, and replaces it with one of another size.
 ///
 /// Owns the turn of this process, and when it tries again after a failure. The eviction thread and the writer thread
-/// call it; opening a store builds a small index. Calls ``StructureChecker``.
+/// call it; opening a store builds a small index.
 struct IndexMaintainer: Sendable {
   /// The maximum number of records whose index is built while the store is opened.
   static let recordCountIndexedAtOnce = 32_768
@@ -14,7 +14,6 @@ struct IndexMaintainer: Sendable {
   let context: StoreContext
   private var database: RecordDatabase { context.database }
   private var index: IndexFile { context.database.index }
-  let checker: StructureChecker
   /// A thread that changes the file holds this lock.
   private let turn = Monitor(State())
 
@@ -34,7 +33,7 @@ struct IndexMaintainer: Sendable {
     if isAlone { index.deleteUnfinishedFile() }
     let recordCount = try database.counters().entryCount
     if try hasFittingIndex(), isAlone, index.current.map({ UInt64($0.recordCount) }) != recordCount { index.discard() }
-    let isSmall = recordCount <= UInt64(Self.recordCountIndexedAtOnce) && !checker.isUnchecked.load(ordering: .relaxed)
+    let isSmall = recordCount <= UInt64(Self.recordCountIndexedAtOnce)
     if index.isAbsent, isSmall || !context.options.runsInBackground { _ = ensureIndex(waits: false) }
   }
 
@@ -90,7 +89,6 @@ struct IndexMaintainer: Sendable {
 
   private func build() throws(LMDBError) {
     while index.isAbsent, context.isOpen {
-      while try !checker.checkDates() { guard context.isOpen else { return } }
       if try database.buildIndex(progress: context.noteProgress) { return }
     }
   }

@@ -2,13 +2,12 @@ import CacheModel
 import LMDB
 import SystemFiles
 
-/// The steps of the eviction thread: checks, deletion of removed records, eviction, a new capacity, and hole punching.
+/// The steps of the eviction thread: deletion of removed records, eviction, a new capacity, and hole punching.
 ///
 /// Owns the times of the regular checks. The eviction thread runs it; in a store without threads,
 /// ``ResponseStore/maintain()`` does. Calls the components whose steps it runs.
 struct Maintainer: Sendable {
   let context: StoreContext
-  let checker: StructureChecker
   let indexMaintainer: IndexMaintainer
   let orphanDeleter: OrphanedChunkDeleter
   let sweep: RemovalSweep
@@ -18,6 +17,8 @@ struct Maintainer: Sendable {
   private let state = Monitor(State())
 
   private struct State {
+    /// When the store has served long enough to show that its data crashes no process.
+    var provenAt: MonotonicTime? = .now + .seconds(60)
     var lastRegularCheck = MonotonicTime.now
     var lastDirectoryCheck = MonotonicTime.now
     var lastIdleCheck = MonotonicTime.now
@@ -61,15 +62,12 @@ struct Maintainer: Sendable {
     } catch {
       if error.code == .mapFull, isWorthAnotherTry() { return evictor.recoverFromMapFull() }
       if context.fail(after: error) { return false }
-      if error.isImpossibleWrite { checker.request() }
       context.log(.failedEviction, "Eviction failed: \(error)")
       return false
     }
   }
 
   private func runSteps() throws(LMDBError) -> Bool {
-    let isChecking = try checker.step()
-    guard context.isUsable else { return false }
     if try orphanDeleter.deleteOrphanedChunks() { return true }
     let sweeping = try sweep.step()
     if sweeping.removedCount > 0 { return true }
@@ -78,7 +76,7 @@ struct Maintainer: Sendable {
     puncher.shrinkFileIfWanted()
     capacity.noteApplied()
     try checkRegularly()
-    return try puncher.reclaimFreePages() || isChecking || sweeping.hasMore
+    return try puncher.reclaimFreePages() || sweeping.hasMore
   }
 
   /// Allows a few retries. Then the thread waits until it is woken, instead of retrying all the time.
@@ -96,12 +94,22 @@ struct Maintainer: Sendable {
     guard state.withLock({ State.isDue(&$0.lastRegularCheck, every: .seconds(10)) }) else { return }
     try context.database.environment.clearStaleReaders()
     try context.database.noteUnfinishedBodies(isAlone: false)
-    checker.follow()
+    noteService()
     // Map the index that another process has put in use, and unmap older ones. Their files take space until then.
     _ = context.database.index.current
     context.database.index.mapping.retireOlder()
     context.removalLog.discardAbandoned()
     // A killed process may have logged removals. Wake the writer, which applies them.
     if context.removalLog.hasRemovalsToApply { context.queue.update { _ in } }
+  }
+
+  /// Resets the count of crashes after a minute in which the store served.
+  func noteService(until now: MonotonicTime = .now) {
+    let isProven = state.withLock { state -> Bool in
+      guard let time = state.provenAt, time <= now else { return false }
+      state.provenAt = nil
+      return true
+    }
+    if isProven, !context.options.opensExistingOnly { context.storeDirectory.statusPage?[.crashCount] = 0 }
   }
 }

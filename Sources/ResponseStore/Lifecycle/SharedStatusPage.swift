@@ -20,10 +20,10 @@ final class SharedStatusPage: @unchecked Sendable {
     /// The boot of the machine in which the directory was last opened; zeros if unknown.
     case bootHigh = 200
     case bootLow = 208
-    /// The reason for a check of the data's structure that has not finished; 0 if there is none.
-    case checkReason = 216
-    /// The process that checks the structure; 0 if none does.
-    case checker = 224
+    /// The number of crashes in a row; see ``StoreDirectory/countCrash(isInspection:)``.
+    case crashCount = 216
+    /// 1 after a crash that is not counted yet, and while a process that is alone opens the data.
+    case hasCrashed = 224
     /// How often the directory was opened since a process that was alone opened it, including that. Change it with the
     /// open lock.
     case openCount = 232
@@ -31,9 +31,8 @@ final class SharedStatusPage: @unchecked Sendable {
     case indexFile = 240
   }
 
-  /// The offsets of the flags, which are bytes. Each has a cache line of its own.
+  /// The offset of the flag of failed data, a byte. It has a cache line of its own.
   private static let failedFlag = 0
-  private static let suspectFlag = 128
 
   /// Maps the beginning of an open file; nil if the disk is full, with the reason in `errno`.
   ///
@@ -64,8 +63,8 @@ final class SharedStatusPage: @unchecked Sendable {
   /// Whether the page belongs to the file at this path, and not to an earlier file at it.
   func isMapped(from path: String) -> Bool { StoreDirectory.Identity(path: path) == file }
 
-  private func flag(_ offset: Int) -> UnsafeMutablePointer<Atomic<UInt8>> {
-    (pointer + offset).assumingMemoryBound(to: Atomic<UInt8>.self)
+  private var failed: UnsafeMutablePointer<Atomic<UInt8>> {
+    (pointer + Self.failedFlag).assumingMemoryBound(to: Atomic<UInt8>.self)
   }
 
   private func pointer(to word: Word) -> UnsafeMutablePointer<Atomic<UInt64>> {
@@ -80,21 +79,9 @@ final class SharedStatusPage: @unchecked Sendable {
   /// The word ``Word/indexFile``, which the holder of the database's write lock changes.
   var indexFile: SharedWord { SharedWord(pointer(to: .indexFile), in: self) }
 
-  /// Replaces ``Word/checker``. Returns false, and changes nothing, if it is not the expected one.
-  func replaceChecker(_ expected: UInt64, with new: UInt64) -> Bool {
-    pointer(to: .checker).pointee.compareExchange(expected: expected, desired: new, ordering: .relaxed).exchanged
-  }
-
-  /// Whether corruption was found in the data.
-  var isSuspect: Bool { flag(Self.suspectFlag).pointee.load(ordering: .relaxed) != 0 }
-
-  /// Sets ``isSuspect``. Returns whether it was not set before.
-  func setSuspect() -> Bool { flag(Self.suspectFlag).pointee.exchange(1, ordering: .relaxed) == 0 }
-  func clearSuspect() { flag(Self.suspectFlag).pointee.store(0, ordering: .relaxed) }
-
   /// Whether the data is marked as failed.
   var hasFailed: Bool {
-    get { flag(Self.failedFlag).pointee.load(ordering: .relaxed) != 0 }
-    set { flag(Self.failedFlag).pointee.store(newValue ? 1 : 0, ordering: .sequentiallyConsistent) }
+    get { failed.pointee.load(ordering: .relaxed) != 0 }
+    set { failed.pointee.store(newValue ? 1 : 0, ordering: .sequentiallyConsistent) }
   }
 }

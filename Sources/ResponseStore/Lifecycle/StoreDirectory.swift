@@ -10,7 +10,6 @@ import SystemFiles
 /// | `data.mdb`, `lock.mdb` | LMDB's |
 /// | `data.mdb.damaged`, `….other-version`, `….oversized` | quarantined data; deleted when its space is needed |
 /// | `LMDBURLCache.store` | marks a directory of this library; another name means that the data has failed |
-/// | `LMDBURLCache.opening` | exists while a process opens the data; after two crashes the data is quarantined |
 /// | `LMDBURLCache.removals` | ``RemovalLog`` |
 /// | `LMDBURLCache.index` | ``RecordIndex`` |
 /// | `LMDBURLCache.counters` | ``ActivityFile`` |
@@ -39,7 +38,7 @@ final class StoreDirectory: @unchecked Sendable {
   /// The page that all processes share; nil before ``lockForOpening(timeout:createsFiles:)``.
   private(set) var statusPage: SharedStatusPage?
   /// Whether a process that was alone has already opened the directory since the machine started, so that the page
-  /// cache has what processes have mapped since. False without the boot's ID, and before ``recordCheckReason()``.
+  /// cache has what processes have mapped since. False without the boot's ID, and before ``recordBoot()``.
   var isSameBoot = false
   /// The ``statusPage``, once the directory was locked.
   var lockedStatusPage: SharedStatusPage {
@@ -105,7 +104,6 @@ final class StoreDirectory: @unchecked Sendable {
   var dataPath: String { path(of: DataFile.name) }
   private var markerPath: String { path(of: "LMDBURLCache.store") }
   private var failureMarkerPath: String { path(of: "LMDBURLCache.condemned") }
-  var openingPath: String { path(of: "LMDBURLCache.opening") }
   var removalLogPath: String { path(of: RemovalLog.name) }
 
   // MARK: Locks
@@ -286,23 +284,36 @@ final class StoreDirectory: @unchecked Sendable {
     close(descriptor)
   }
 
-  /// Records that the data is about to be mapped.
+  // MARK: Crashes
+
+  /// Records this boot, and whether a process that was alone has opened the directory in it before.
   ///
-  /// - Returns: The number of earlier opens that did not reach ``clearOpenAttempts()``.
-  func recordOpenAttempt() -> Int {
-    var failures = 0
-    if let text = read(name: "LMDBURLCache.opening") { failures = Int(text.prefix { $0.isNumber }) ?? 1 }
-    do throws(StoreError) {
-      try write("\(min(failures, 1000) + 1)\n", to: "LMDBURLCache.opening")
-    } catch {
-      // On a full disk the store opens without this guard.
-    }
-    return failures
+  /// Call this while no other process uses the directory.
+  func recordBoot() {
+    guard let flag = statusPage else { return }
+    isSameBoot = Boot.known == Boot(high: flag[.bootHigh], low: flag[.bootLow])
+    // An index belongs to one boot, because nothing syncs it.
+    if !isSameBoot { flag[.indexFile] = 0 }
+    if let boot = Boot.known { (flag[.bootHigh], flag[.bootLow]) = (boot.high, boot.low) }
   }
 
-  func clearOpenAttempts() {
-    unlink(openingPath)
+  /// Counts a crash of the last process: it ended within a transaction, or before the data was open.
+  ///
+  /// Only then can corrupt pages have crashed it. A clean end resets the count, and so does a minute of service. Call
+  /// this while no other process uses the directory, before LMDB opens the lock file and clears its traces.
+  ///
+  /// - Parameter isInspection: Whether the crash is left to be counted by the next process that opens the store for use.
+  func countCrash(isInspection: Bool) {
+    guard let flag = statusPage else { return }
+    if AbandonedTransaction.isRecorded(inLockFile: path(of: "lock.mdb")) { flag[.hasCrashed] = 1 }
+    guard !isInspection else { return }
+    flag[.crashCount] = flag[.hasCrashed] == 0 ? 0 : min(flag[.crashCount], 1000) + 1
+    flag[.hasCrashed] = 0
   }
+
+  /// The number of crashes in a row after which the data is replaced.
+  private static let maximumCrashCount = 3
+  var hasCrashedRepeatedly: Bool { (statusPage?[.crashCount] ?? 0) >= UInt64(Self.maximumCrashCount) }
 
   private func write(_ text: String, to name: String) throws(StoreError) {
     let descriptor = FileDescriptor.open(
@@ -312,15 +323,6 @@ final class StoreDirectory: @unchecked Sendable {
     var text = text
     let written = text.withUTF8 { Glibc.write(descriptor, $0.baseAddress, $0.count) }
     guard written == text.utf8.count else { throw .unusable(path, doing: "writing \(name)", errno) }
-  }
-
-  private func read(name: String) -> String? {
-    let descriptor = FileDescriptor.open(path(of: name), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
-    guard descriptor >= 0 else { return nil }
-    defer { close(descriptor) }
-    var buffer = [UInt8](repeating: 0, count: 64)
-    let count = Glibc.read(descriptor, &buffer, buffer.count)
-    return String(decoding: buffer.prefix(max(count, 0)), as: UTF8.self)
   }
 
   // MARK: Data
@@ -339,8 +341,7 @@ final class StoreDirectory: @unchecked Sendable {
     // A file of format 4 and earlier.
     unlink(path(of: "LMDBURLCache.uses"))
     statusPage?[.indexFile] = 0
-    statusPage?.clearSuspect()
-    endCheck()
+    statusPage?[.crashCount] = 0
   }
 
   /// Deletes quarantined data.
@@ -350,7 +351,7 @@ final class StoreDirectory: @unchecked Sendable {
 
   private static let fileNames =
     [DataFile.name, "lock.mdb", lockFileName, "open.lock", MappedFile.temporaryPath(of: lockFileName)]
-    + ["store", "condemned", "opening", "removals", "index", "counters", "events", "fleet"].map { "LMDBURLCache." + $0 }
+    + ["store", "condemned", "removals", "index", "counters", "events", "fleet"].map { "LMDBURLCache." + $0 }
     // Files that are being created.
     + ["removals", "index", "counters", "events"].map { "LMDBURLCache." + $0 + ".new" }
     + quarantineSuffixes.map { DataFile.name + "." + $0 }

@@ -29,8 +29,10 @@ struct StoreOpener {
       timeout: options.openTimeout, createsFiles: !isInspection || options.makesLockFiles)
     try directory.checkReadOnly(isAlone: isAlone)
     try directory.checkProcessNamespace(isAlone: isAlone)
-    // Do this before LMDB opens the lock file, which clears the traces of abandoned transactions.
-    if isAlone { directory.recordCheckReason() }
+    if isAlone {
+      directory.recordBoot()
+      directory.countCrash(isInspection: isInspection)
+    }
     // Again for an inspection: the status page, which is mapped now, has a flag of its own.
     try inspectDataFile(isAlone: isAlone)
     guard !isInspection else {
@@ -38,8 +40,10 @@ struct StoreOpener {
       try directory.finishOpening()
       return store
     }
-    if isAlone, directory.recordOpenAttempt() >= 2 {
-      log("Opening the store crashed twice in a row; the data file was quarantined and the store starts empty")
+    if isAlone, directory.hasCrashedRepeatedly {
+      log(
+        "Three processes in a row ended within a transaction or while opening the store; the data file was quarantined "
+          + "and the store starts empty")
       try directory.quarantineData(as: "damaged")
     }
     if isAlone, isCapacityTooLowForFile {
@@ -47,8 +51,9 @@ struct StoreOpener {
       try directory.quarantineData(as: "oversized")
     }
     if isAlone { try directory.writeMarker() }
-    // Clear them also after an error: only an open that crashed the process counts as failed.
-    defer { directory.clearOpenAttempts() }
+    if isAlone { directory.statusPage?[.hasCrashed] = 1 }
+    // Also after an error: only an open that ended the process counts as a crash.
+    defer { if isAlone { directory.statusPage?[.hasCrashed] = 0 } }
     let store = try isAlone ? openData(isAlone: true, mayRecreate: true) : openSharedData()
     store.context.activityFile?.enter()
     counts.activity.use(store.context.activityFile)
@@ -64,7 +69,7 @@ struct StoreOpener {
     case .missing, .empty:
       if isInspection { throw .missing(directory.path, reason: "there is no store in it") }
       // If other processes use the directory, the file was deleted while in use.
-      if isAlone { return directory.endCheck() }
+      if isAlone { return }
     case .unreadable(let error):
       throw .storage(error, directory: directory.path, doing: "Reading the data")
     case .notRegularFile:
@@ -78,14 +83,11 @@ struct StoreOpener {
         .untrustedDirectory, directory: directory.path, reason: "data.mdb \(condition)",
         remedy: "Run as that user, or choose another directory. A program can also set allowsUntrustedDirectory")
     case .healthy where !directory.isMarkedFailed:
-      return isAlone && !isInspection ? try checkStructure() : ()
+      return
     case .tooShort where isAlone && !isInspection && !directory.isMarkedFailed:
       // LMDB may count pages at the end that it never wrote. A process may have been killed before it extended the
       // file.
-      let pageCount = StructureChecker.pageCountCheckedAtOnce
-      if DataFile.extendFileToLastPage(path: directory.dataPath, maximumPageCount: pageCount) {
-        return try checkStructure()
-      }
+      if DataFile.extendFileToLastPage(path: directory.dataPath) { return }
     default:
       break
     }
@@ -100,23 +102,6 @@ struct StoreOpener {
       "The data file is unusable or marked as failed (data.mdb \(condition)); it was quarantined and the store starts empty"
     )
     try directory.quarantineData(as: "damaged")
-  }
-
-  /// Checks the pages that lead to records, if there is a reason.
-  ///
-  /// The eviction thread checks a large file while the store is in use.
-  private func checkStructure() throws(StoreError) {
-    guard let cause = directory.integrityCheckReason else { return }
-    directory.statusPage?.clearSuspect()
-    let pageCount = StructureChecker.pageCountCheckedAtOnce
-    switch DataFile.findBrokenStructure(path: directory.dataPath, maximumPageCount: pageCount) {
-    case .sound: directory.endCheck()
-    case .unfinished: break
-    case .broken(let reason):
-      log(
-        "The data file is corrupt: \(reason) (checked because \(cause)). It was quarantined and the store starts empty")
-      try directory.quarantineData(as: "damaged")
-    }
   }
 
   /// Opens a directory that other processes use.
@@ -204,7 +189,6 @@ struct StoreOpener {
       directory: directory, database: database, removalLog: removalLog, options: options, counts: counts)
     let store = ResponseStore(context)
     do throws(LMDBError) {
-      try store.checker.prepare()
       if isInspection {
         try store.space.growMap(toCapacity: options.capacityByteCount)
         try store.indexMaintainer.prepareInspection(isAlone: isAlone)

@@ -99,8 +99,10 @@ struct RemovalSweep: Sendable {
     var unmarked: [UInt64] = []
     /// Records that cannot be read.
     var corrupt: [UInt64] = []
+    /// Rows of `dates` without a record, which corruption left.
+    var strays: [DateKey] = []
 
-    var isEmpty: Bool { removable.isEmpty && unmarked.isEmpty && corrupt.isEmpty }
+    var isEmpty: Bool { removable.isEmpty && unmarked.isEmpty && corrupt.isEmpty && strays.isEmpty }
   }
 
   /// Returns the first batch of a step; nil if there is no tombstone.
@@ -139,19 +141,25 @@ struct RemovalSweep: Sendable {
     while let start = rest.first {
       let rows = rest.prefix(Self.rowsTogetherCount)
       rest = rest.dropFirst(rows.count)
-      let part = try part(of: rows.map(\.rowID).sorted(), from: start, coveredBy: batch.tombstones, in: transaction)
+      let part = try part(of: rows, from: start, coveredBy: batch.tombstones, in: transaction)
       if !part.isEmpty { batch.parts.append(part) }
     }
     return batch
   }
 
   private func part(
-    of rowIDs: [UInt64], from start: DateKey, coveredBy tombstones: [Tombstone],
+    of rows: ArraySlice<DateKey>, from start: DateKey, coveredBy tombstones: [Tombstone],
     in transaction: borrowing ReadTransaction
   ) throws(LMDBError) -> Part {
     var part = Part(start: start)
+    let rowIDs = rows.map(\.rowID).sorted()
+    var recordCount = 0
     (part.removable, part.corrupt) = try database.removableRecords(rowIDs, in: transaction) { (rowID, head) in
-      tombstones.hide(rowID: rowID, head) ? .forget : nil
+      recordCount += 1
+      return tombstones.hide(rowID: rowID, head) ? .forget : nil
+    }
+    if recordCount < rowIDs.count {
+      for date in rows where try !database.heads.contains(date.rowID, in: transaction) { part.strays.append(date) }
     }
     if tombstones.contains(where: { $0.mode != .hard }) {
       part.unmarked = try database.unmarkedRows(among: rowIDs, coveredBy: tombstones, in: transaction)
@@ -214,6 +222,7 @@ struct RemovalSweep: Sendable {
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> (removed: Int, isDone: Bool) {
     var removed = 0
+    try database.removeStrayDates(part.strays, in: transaction)
     // Records that are corrupt, or change after they were read. They are read again.
     var others = part.corrupt
     if !part.removable.isEmpty {

@@ -8,13 +8,12 @@ import LMDB
 /// Looks responses up: first in the pending writes, then on disk.
 ///
 /// Runs on the caller's thread, never waits for the writer, and holds no lock during disk access. Owns the verified
-/// checksums. Calls ``StructureChecker``, and queues corrupt records for the writer to delete.
+/// checksums. Queues corrupt records for the writer to delete.
 final class Reader: Sendable {
   let context: StoreContext
   let database: RecordDatabase
   let pendingWrites: PendingWrites
   let verified = VerifiedChecksums()
-  private let checker: StructureChecker
   // Direct references to parts of the context, so that a lookup follows and counts as few references as possible.
   private let removalLog: RemovalLog
   let removals: RemovalIndex
@@ -23,15 +22,13 @@ final class Reader: Sendable {
   private let lookups: StripedLookupCounter
   private let activity: Unretained<ActivityReference>
   private let unretainedContext: Unretained<StoreContext>
-  private let unretainedChecker: Unretained<StructureChecker>
   private let opensExistingOnly: Bool
   private let verifiesEveryRead: Bool
 
-  init(_ context: StoreContext, checker: StructureChecker) {
+  init(_ context: StoreContext) {
     self.context = context
     database = context.database
     pendingWrites = context.pendingWrites
-    self.checker = checker
     removalLog = context.removalLog
     removals = context.removals
     environment = context.environment
@@ -39,7 +36,6 @@ final class Reader: Sendable {
     lookups = context.counts.lookups
     activity = Unretained(context.counts.activity)
     unretainedContext = Unretained(context)
-    unretainedChecker = Unretained(checker)
     opensExistingOnly = context.options.opensExistingOnly
     verifiesEveryRead = context.options.verifiesEveryRead
   }
@@ -47,9 +43,6 @@ final class Reader: Sendable {
   /// Whether the store is usable. Traps after it was closed.
   @inline(__always)
   var isUsable: Bool { unretainedContext.use { $0.isUsable } }
-
-  @inline(__always)
-  private var isStructureUnchecked: Bool { unretainedChecker.use { $0.isUnchecked.load(ordering: .relaxed) } }
 
   @inline(__always)
   func count(isHit: Bool) {
@@ -229,15 +222,6 @@ final class Reader: Sendable {
     _ key: RequestKey, above pending: VariantRank?, in transaction: borrowing ReadTransaction, isOutdated: inout Bool,
     where matches: (VaryKey) -> Bool
   ) throws(LMDBError) -> SelectedRecord? {
-    if isStructureUnchecked {
-      do throws(LMDBError) {
-        try checker.checkPaths(to: key.bytes, in: transaction)
-      } catch {
-        guard error.isOutdatedSnapshot else { throw error }
-        isOutdated = true
-        return nil
-      }
-    }
     // Read this number before the removals, so that every later removal is compared with the copy.
     let removalSequence = removalLog.sequence
     let tombstones = try removals.activeTombstones(in: transaction)
@@ -351,6 +335,5 @@ final class Reader: Sendable {
     context.counts.count(1, .corruptRecords)
     context.log(
       .corruptRecord, "A stored response is corrupt (checksum mismatch); it is treated as a miss and will be deleted")
-    checker.request()
   }
 }

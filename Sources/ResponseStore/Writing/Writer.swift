@@ -9,7 +9,7 @@ import SystemFiles
 /// The writer thread runs it. In a store without threads, ``ResponseStore/writePending()`` and calls that wait for the
 /// writer run it.
 /// Owns no state: the queue and the pending writes have locks of their own. Calls ``Evictor``,
-/// ``OrphanedChunkDeleter``, ``DiskSpace``, ``HolePuncher``, ``StructureChecker`` and ``IndexMaintainer``.
+/// ``OrphanedChunkDeleter``, ``DiskSpace``, ``HolePuncher`` and ``IndexMaintainer``.
 struct Writer: Sendable {
   let context: StoreContext
   var database: RecordDatabase { context.database }
@@ -18,7 +18,6 @@ struct Writer: Sendable {
   let evictor: Evictor
   let orphanDeleter: OrphanedChunkDeleter
   let puncher: HolePuncher
-  let checker: StructureChecker
   let indexMaintainer: IndexMaintainer
 
   /// Like ``writeNext()``, but does nothing in a store that is only inspected.
@@ -102,7 +101,6 @@ struct Writer: Sendable {
   }
 
   private func commit(_ batch: WriteBatch) throws(LMDBError) -> WriteResult {
-    if checker.isUnchecked.load(ordering: .relaxed) { try checker.checkPaths(of: batch.writes) }
     if !batch.writes.isEmpty {
       indexMaintainer.makeSpace(for: batch.writes.count)
       try evictor.ensureFreePages(pageCount(for: batch.writes), entryCount: batch.writes.count)
@@ -230,8 +228,8 @@ struct Writer: Sendable {
   ) throws(LMDBError) -> WriteResult {
     var result = WriteResult()
     var counters = try database.counters(in: transaction)
-    if !batch.corruptRowIDs.isEmpty {
-      result.removed[.corrupt] = try database.removeCorrupt(batch.corruptRowIDs, counters: &counters, in: transaction)
+    for rowID in batch.corruptRowIDs where try database.removeRecord(rowID, counters: &counters, in: transaction) {
+      result.removed[.corrupt, default: 0] += 1
     }
     if batch.appliesRemovals { try applyLoggedRemovals(counters: &counters, result: &result, in: transaction) }
     database.loadIndex(for: batch.writes.lazy.map(\.head))
@@ -327,11 +325,6 @@ struct Writer: Sendable {
     discardReplacedRecords(of: batch.writes)
     context.failIfDirectoryMoved()
     if context.fail(after: error) { return }
-    if error.code == .mapFull, checker.hasLeakedPages() {
-      context.fail("its free list is corrupt (\(error))")
-      return
-    }
-    if error.isImpossibleWrite { checker.request() }
     if error.code == .mapFull {
       context.log(
         .fullDatabase,
