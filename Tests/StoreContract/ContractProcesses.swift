@@ -164,6 +164,8 @@ package struct ContractProcesses {
         if found != nil { ledger.addToWord(Self.foundWord) }
       }
       try run.flush()
+      // The store applies its capacity behind its opening.
+      try run.drain()
       try run.checkBound()
       run.close()
     } catch {

@@ -50,11 +50,12 @@ extension ContractRun {
   }
 
   /// Lets the store delete and mark what purges cover, and evict what exceeds its watermarks.
-  private func drain() throws(Ledger.Violation) {
+  func drain() throws(Ledger.Violation) {
     for _ in 0..<1000 {
       if !configuration.hasThreads { while store.writePending() {} }
       while store.maintain() {}
-      if store.hasFailed || store.pendingRemovalCount == 0 && store.excessByteCount == 0 { return }
+      let isDone = store.pendingRemovalCount == 0 && store.excessByteCount == 0 && !store.isApplyingCapacity
+      if store.hasFailed || isDone { return }
       Self.sleepBriefly()
     }
     throw unsound(
