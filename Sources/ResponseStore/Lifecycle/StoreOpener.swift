@@ -91,7 +91,9 @@ struct StoreOpener {
     default:
       break
     }
-    if isInspection { throw corrupt(reason: "the data failed or is corrupt (data.mdb \(condition))") }
+    if isInspection {
+      throw corrupt(reason: directory.isMarkedFailed ? "the data is marked as failed" : "data.mdb \(condition)")
+    }
     guard isAlone else {
       throw StoreError(
         .corruptAndInUse, directory: directory.path,

@@ -32,7 +32,7 @@ final class Flusher: Sendable {
     if context.hasFailed {
       mark.max(accepted, ordering: .sequentiallyConsistent)
       throw StoreError(
-        .failed, directory: directory, reason: "the store failed and its contents are lost",
+        .failed, directory: directory, reason: "the store failed, and stored responses are lost",
         remedy: "Reopen the directory; `LMDBURLCache` does so automatically")
     }
     guard isDone else { throw .busy(directory, reason: "no process has committed for too long") }
