@@ -1,3 +1,4 @@
+import CDiskFaults
 import Foundation
 import Glibc
 import HTTPCaching
@@ -34,6 +35,32 @@ struct StoreFailureTests {
     for name in try FileManager.default.contentsOfDirectory(atPath: directory) {
       #expect(mode(directory + "/" + name) == 0o600, "\(name)")
     }
+  }
+
+  @Test("After an error of the disk in a meta page, the data stays, and removals before it is opened again count")
+  func metaPage() async throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.close()
+    await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
+      let (kept, removed) = (childResponse("http://a.example/kept"), childResponse("http://a.example/removed"))
+      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
+      for response in [kept, removed] { store.store(response) }
+      try store.flush()
+      MetaPages.failWrites(toFile: directory + "/data.mdb")
+      store.store(childResponse("http://a.example/lost"))
+      store.writePending()
+      guard store.lookup(kept.key) == nil, store.hasFailed else { exit(2) }
+      store.remove(removed.key)
+      disk_faults_install(nil, nil, nil)
+      let reopened = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
+      guard reopened.lookup(kept.key) != nil else { exit(3) }
+      guard reopened.lookup(removed.key) == nil else { exit(4) }
+      while reopened.writePending() {}
+      guard reopened.entryCount == 1 else { exit(5) }
+      reopened.close()
+    }
+    try fixture.open()
   }
 
   @Test(
@@ -226,5 +253,27 @@ struct StoreFailureTests {
     #expect(fixture.body(Self.url) != nil)
     try fixture.reopen()
     #expect(fixture.body(Self.url) != nil)
+  }
+}
+
+/// Errors of writes to the meta pages of a data file.
+private enum MetaPages {
+  nonisolated(unsafe) private static var inode: ino_t = 0
+
+  static func failWrites(toFile path: String) {
+    var status = stat()
+    guard stat(path, &status) == 0 else { exit(9) }
+    inode = status.st_ino
+    disk_faults_install(
+      nil,
+      { descriptor, bytes, count, offset in
+        var status = stat()
+        guard offset < 2 * off_t(getpagesize()), fstat(descriptor, &status) == 0, status.st_ino == MetaPages.inode
+        else {
+          return disk_faults_real_write(descriptor, bytes, count, offset)
+        }
+        errno = EIO
+        return -1
+      }, nil)
   }
 }

@@ -105,6 +105,10 @@ final class StoreContext: Sendable {
     return !isUsable
   }
 
+  /// Whether the store has failed and its data has not. The removal log still takes removals, which are then in force
+  /// at the next opening.
+  var hasOnlyToBeReopened: Bool { hasFailed && statusPage?.hasFailed == false }
+
   /// Whether this is a forked child. The threads and LMDB's reader slots belong to the parent, so the store does not
   /// work here.
   var isForked: Bool { getpid() != database.environment.openedProcessID }
@@ -135,11 +139,13 @@ final class StoreContext: Sendable {
   }
 
   private func goOffline(_ reason: String, marksDataFailed: Bool) {
-    guard
-      state.compareExchange(
-        expected: State.open.rawValue, desired: State.failed.rawValue, ordering: .sequentiallyConsistent
-      ).exchanged
-    else { return }
+    let (isFirst, previous) = state.compareExchange(
+      expected: State.open.rawValue, desired: State.failed.rawValue, ordering: .sequentiallyConsistent)
+    guard isFirst else {
+      // The data can fail while this process must only open it again.
+      if marksDataFailed, previous == State.failed.rawValue { storeDirectory.markFailed() }
+      return
+    }
     Self.failedStoreCount.add(1, ordering: .sequentiallyConsistent)
     counts.activity.add(1, .failures)
     counts.activity.observers.emit(.storeFailed(reason: reason))

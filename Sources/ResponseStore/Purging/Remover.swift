@@ -26,7 +26,7 @@ struct Remover: Sendable {
   func remove(_ removals: [(scope: RemovalScope, mode: RemovalMode)]) -> UInt64? {
     let isExiting = context.isExiting
     if !isExiting { context.failIfDirectoryMoved() }
-    guard context.isUsable || isExiting else { return nil }
+    guard context.isUsable || isExiting || context.hasOnlyToBeReopened else { return nil }
     guard !context.isForked else {
       context.log(
         .forked, "A forked child cannot remove responses through its parent's store; reopen the directory in the child")
