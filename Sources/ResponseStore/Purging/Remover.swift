@@ -26,7 +26,8 @@ struct Remover: Sendable {
   func remove(_ removals: [(scope: RemovalScope, mode: RemovalMode)]) -> UInt64? {
     let isExiting = context.isExiting
     if !isExiting { context.failIfDirectoryMoved() }
-    guard context.isUsable || isExiting || context.hasOnlyToBeReopened else { return nil }
+    let isOpen = context.isUsable || isExiting
+    guard isOpen || context.hasOnlyToBeReopened else { return nil }
     guard !context.isForked else {
       context.log(
         .forked, "A forked child cannot remove responses through its parent's store; reopen the directory in the child")
@@ -48,6 +49,8 @@ struct Remover: Sendable {
       context.fail("a removal could not be made durable (\(error))")
       return nil
     }
+    // The caller repeats the removal in the reopened store, where it is counted.
+    guard isOpen else { return nil }
     context.counts.count(removals.count, .purges)
     context.removals.catchUp()
     for (scope, mode) in removals {
