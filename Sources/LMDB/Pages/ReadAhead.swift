@@ -61,6 +61,7 @@ public struct ReadAhead: Sendable {
   ) -> PageExtents? {
     var extents = PageExtents(
       start: key, end: end, pageCount: windowPageCount, includesLargeValues: includesLargeValues)
+    // Reading ahead only saves time.
     guard let descriptor = try? environment.dataDescriptor() else { return nil }
     do throws(UnexpectedPage) {
       try extents.find(in: TreeWalk(descriptor: descriptor, commit: transaction.id), table: table)

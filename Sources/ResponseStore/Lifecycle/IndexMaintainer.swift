@@ -95,12 +95,8 @@ struct IndexMaintainer: Sendable {
 
   private func noteFailure(_ error: LMDBError, _ state: inout State) {
     state.retriesAt = .now + (context.options.runsInBackground ? .seconds(1) : .zero)
-    if error.isCorruption {
-      context.fail("\(error)")
-    } else {
-      context.log(
-        .absentIndex, "The index cannot be built or mapped, so lookups miss and writes are dropped: \(error)")
-    }
+    if context.fail(after: error) { return }
+    context.log(.absentIndex, "The index cannot be built or mapped, so lookups miss and writes are dropped: \(error)")
   }
 
   /// Claims the new file for this process, so that processes do not build the same index at once.
