@@ -327,8 +327,22 @@ final class RemovalLog: @unchecked Sendable {
 
   private func write(_ bytes: [UInt8], toFrame index: Int) throws(Failure) {
     let offset = off_t(Self.headerByteCount + index * RemovalFrame.byteCount)
-    let count = WriteSignals.suppressing { pwrite(file.number, bytes, bytes.count, offset) }
-    guard count == bytes.count else { throw .system(errno) }
+    var written = 0
+    while written < bytes.count {
+      let count = bytes.withUnsafeBytes { bytes in
+        WriteSignals.suppressing {
+          pwrite(file.number, bytes.baseAddress! + written, bytes.count - written, offset + off_t(written))
+        }
+      }
+      if count > 0 {
+        written += count
+      } else if count < 0, errno == EFBIG {
+        // The limit on file sizes holds within a file, too, but not for its mapping. The file has blocks of its own.
+        return bytes.withUnsafeBytes { (memory + Int(offset)).copyMemory(from: $0.baseAddress!, byteCount: $0.count) }
+      } else {
+        throw .system(count < 0 ? errno : ENOSPC)
+      }
+    }
   }
 
   private func withLock(
