@@ -85,6 +85,11 @@ static inline int cfiles_punch_hole(int descriptor, off_t offset, off_t length) 
 /* Allocates disk space for the first bytes of a file, and extends it if necessary. */
 static inline int cfiles_allocate(int descriptor, off_t length) { return fallocate(descriptor, 0, 0, length); }
 
+/* Allocates disk space for bytes of a file, and extends it if necessary. */
+static inline int cfiles_allocate_range(int descriptor, off_t offset, off_t length) {
+  return fallocate(descriptor, 0, offset, length);
+}
+
 /* Returns the offset of the next bytes that are not in a hole. */
 static inline off_t cfiles_next_data(int descriptor, off_t offset) { return lseek(descriptor, offset, 3 /* SEEK_DATA */); }
 

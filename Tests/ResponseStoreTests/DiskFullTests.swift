@@ -118,6 +118,26 @@ struct DiskFullTests {
     }
   }
 
+  @Test("More removals than the log holds take effect on a full disk, one by one, and the rest stays readable")
+  func manyRemovals() throws {
+    try withStore { disk, fixture in
+      let count = 4 * RemovalLog.frameCount(capacityByteCount: 8 << 20)
+      for number in 0..<count {
+        fixture.store.store(fixture.response("http://b.example/\(number)", body: pseudorandomData(300, seed: 1)))
+      }
+      fixture.drain()
+      disk.fill()
+      for number in 0..<count {
+        fixture.store.remove(RequestKey(urlString: "http://b.example/\(number)")!)
+        #expect(fixture.body("http://b.example/\(number)") == nil)
+        fixture.store.store(fixture.response("http://c.example/\(number)", body: body10000(number)))
+      }
+      fixture.store.remove(.host("b.example"))
+      for number in 0..<50 { #expect(fixture.body("http://a.example/\(number)") == body10000(number)) }
+      #expect(!fixture.store.hasFailed)
+    }
+  }
+
   @Test("A store opens on a full disk, also with another capacity, and its responses are readable", arguments: [8, 4])
   func opening(capacityMebibyteCount: Int) throws {
     try withStore { disk, fixture in

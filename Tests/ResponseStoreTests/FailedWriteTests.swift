@@ -61,6 +61,45 @@ struct FailedWriteTests {
     }
   }
 
+  @Test("If the disk fails while the index grows, no response is evicted, and the index grows for the next ones")
+  func indexGrowth() throws {
+    let fixture = try StoreFixture(capacity: 256 << 20, background: true)
+    defer { fixture.finish() }
+    func store(_ numbers: Range<Int>) {
+      for number in numbers {
+        fixture.store.store(fixture.response("http://a.example/\(number)", body: Data(count: 300)))
+      }
+    }
+    store(0..<2000)
+    try fixture.store.flush()
+    let disk = try FailingDisk(path: fixture.path("data.mdb"))
+    defer { disk.remove() }
+    // Those of the removal, of its repetition, and of the growth.
+    disk.failNextSyncs(3)
+    fixture.store.remove(fixture.key("http://b.example/"))
+    store(2000..<3000)
+    try fixture.store.flush()
+    #expect(disk.failuresToCome == 0)
+    #expect(fixture.store.statistics.evictions == 0 && fixture.store.entryCount == 3000)
+  }
+
+  @Test("A removal whose sync fails is synced again, and is durable then")
+  func removalLog() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response(Self.url))
+    try fixture.store.flush()
+    let disk = try FailingDisk(path: fixture.path(RemovalLog.name))
+    defer { disk.remove() }
+    disk.failNextSyncs(2)
+    let number = try #require(fixture.store.remover.remove(.everything))
+    #expect(disk.failuresToCome == 0 && !fixture.store.hasFailed && fixture.body(Self.url) == nil)
+    let offset =
+      RemovalLog.headerByteCount + Int(number) % fixture.store.context.removalLog.frameCount * RemovalFrame.byteCount
+    let frame = disk.safeBytes[offset...].prefix(RemovalFrame.byteCount)
+    #expect(frame.withUnsafeBytes { RemovalFrame.number(in: $0) } == number)
+  }
+
   @Test(
     "After a failed write a newer response replaces the older one, before and after the disk works again",
     arguments: [false, true])

@@ -30,7 +30,8 @@ extension LMDBEnvironment {
   /// writes a page completely before it reads the page again, so holes need no special care. Writing to a hole takes
   /// disk space again.
   ///
-  /// From the start of the list, also releases the pages at the end of the file that no commit has counted.
+  /// From the start of the list, also releases the pages at the end of the file that no commit has counted, and those
+  /// of ``reserveFileSpace(upToPage:)``.
   ///
   /// Holds the write lock, and syncs the file first. Costs one or two system calls for each run of adjacent pages. Does
   /// nothing on a file system without hole punching.
@@ -50,12 +51,15 @@ extension LMDBEnvironment {
     try write { (_) throws(LMDBError) in
       try synchronize()
       let oldest = oldestReaderTransactionID()
-      var (pages, next) = try read { (transaction) throws(LMDBError) in
+      let (pages, next) = try read { (transaction) throws(LMDBError) in
         try freePages(
           olderThan: min(oldest, transaction.id), from: position, maximumCount: maximumPageCount, in: transaction)
       }
-      if position == .start { pages += try pagesBeyondLastCommit() }
-      return ReleasedPages(byteCount: try punch(pages, minimumRunPageCount: minimumRunPageCount), next: next)
+      let descriptor = try dataDescriptor()
+      let before = try blockByteCount(descriptor)
+      if position == .start { try punchBeyondLastCommit(descriptor) }
+      punch(pages, minimumRunPageCount: minimumRunPageCount, descriptor)
+      return ReleasedPages(byteCount: max(0, before - (try blockByteCount(descriptor))), next: next)
     }
   }
 
@@ -95,19 +99,18 @@ extension LMDBEnvironment {
     return (pages, next)
   }
 
-  /// Returns the pages at the end of the file that no commit has counted. A process wrote them and was killed before its
-  /// commit.
-  private func pagesBeyondLastCommit() throws(LMDBError) -> Range<Int> {
-    let first = information.lastPageNumber + 1
-    return first..<max(first, Int(try fileStatus(dataDescriptor()).st_size) / pageByteCount)
+  /// Punches a hole for the pages at the end of the file that no commit has counted: reserved ones, and those that a
+  /// process wrote before it was killed.
+  private func punchBeyondLastCommit(_ descriptor: CInt) throws(LMDBError) {
+    let offset = off_t((information.lastPageNumber + 1) * pageByteCount)
+    let length = off_t(try fileStatus(descriptor).st_size) - offset
+    if length > 0 { cfiles_punch_hole(descriptor, offset, length) }
   }
 
   private static var badFreeList: LMDBError { LMDBError(code: .corrupted, function: "mdb_cursor_get") }
 
-  /// Punches holes for pages. Returns the number of bytes released.
-  private func punch(_ pages: [Int], minimumRunPageCount: Int) throws(LMDBError) -> Int {
-    let descriptor = try dataDescriptor()
-    let before = try blockByteCount(descriptor)
+  /// Punches holes for pages.
+  private func punch(_ pages: [Int], minimumRunPageCount: Int, _ descriptor: CInt) {
     for run in Self.runs(of: pages) where run.count >= minimumRunPageCount {
       let offset = off_t(run.lowerBound * pageByteCount)
       let length = off_t(run.count * pageByteCount)
@@ -119,7 +122,6 @@ extension LMDBEnvironment {
       // The file system does not support hole punching, or cannot punch holes now.
       guard cfiles_punch_hole(descriptor, offset, length) == 0 else { break }
     }
-    return max(0, before - (try blockByteCount(descriptor)))
   }
 
   /// Groups adjacent pages into runs, longest first, because each run costs a system call regardless of its length.

@@ -56,10 +56,13 @@ struct Evictor: Sendable {
 
   /// Evicts until `pageCount` more pages and `entryCount` more records may be written.
   ///
+  /// Throws if the disk then has no space for later removals.
+  ///
   /// While a lower capacity is being applied, evicts only twice as much as is written, so that writes continue. The
   /// eviction thread evicts the rest.
   func ensureFreePages(_ pageCount: Int, entryCount: Int = 0) throws(LMDBError) {
     try space.refreshCapacity()
+    try space.reserve(writing: pageCount)
     let budget = space.budget
     var usage = try space.usage()
     if usage.pageCount > budget.shrinkingPageCount {

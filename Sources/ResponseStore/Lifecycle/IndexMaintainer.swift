@@ -140,7 +140,7 @@ struct IndexMaintainer: Sendable {
         }
         defer { context.storeDirectory.releaseIndexClaim() }
         do throws(LMDBError) {
-          return try replace(old, cellCount: cellCount)
+          return replace(old, with: try index.create(cellCount: cellCount))
         } catch {
           state.retriesAt = .now + (context.options.runsInBackground ? .seconds(1) : .zero)
           return false
@@ -150,13 +150,12 @@ struct IndexMaintainer: Sendable {
     }
   }
 
-  private func replace(_ old: RecordIndex, cellCount: Int) throws(LMDBError) -> Bool {
-    let new = try index.create(cellCount: cellCount)
-    var isDone = false
-    defer { if !isDone { new.delete() } }
-    isDone = try database.write { (transaction) throws(LMDBError) in
+  private func replace(_ old: RecordIndex, with new: NewIndexFile) -> Bool {
+    // Try again for the next records, without a pause: evicting others instead would outlast an error of the disk.
+    let isDone = try? database.write { (transaction) throws(LMDBError) in
       index.current === old && index.replace(with: new, transactionID: transaction.id)
     }
-    return isDone
+    if isDone != true { new.delete() }
+    return isDone == true
   }
 }

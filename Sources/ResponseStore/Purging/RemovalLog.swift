@@ -276,7 +276,7 @@ final class RemovalLog: @unchecked Sendable {
   private func publish(_ numbers: ClosedRange<UInt64>, until deadline: MonotonicTime) throws(Failure) {
     var isSynced = false
     while !isSynced {
-      guard fdatasync(file.number) == 0 else { throw .system(errno) }
+      try synchronize(numbers)
       isSynced = true
       // Another process has begun earlier and is not done. If it is dead, its removal must not come into force.
       guard sequence + 1 < numbers.lowerBound else { continue }
@@ -290,6 +290,22 @@ final class RemovalLog: @unchecked Sendable {
     }
     word(Offset.sequence).pointee.max(numbers.upperBound, ordering: .acquiringAndReleasing)
   }
+
+  /// Makes the frames of removals durable.
+  ///
+  /// After an error, the kernel no longer writes what it could not write, so the frames are written again.
+  private func synchronize(_ numbers: ClosedRange<UInt64>) throws(Failure) {
+    let frames = numbers.map { [UInt8](frame(of: $0)) }
+    var attempt = 1
+    while fdatasync(file.number) != 0 {
+      guard attempt < Self.attemptCount else { throw .system(errno) }
+      attempt += 1
+      for (number, bytes) in zip(numbers, frames) { try write(bytes, toFrame: Int(number % UInt64(frameCount))) }
+    }
+  }
+
+  /// How often a frame is written and synced before the store fails.
+  private static let attemptCount = 3
 
   // MARK: Abandoned removals
 
@@ -328,6 +344,7 @@ final class RemovalLog: @unchecked Sendable {
   private func write(_ bytes: [UInt8], toFrame index: Int) throws(Failure) {
     let offset = off_t(Self.headerByteCount + index * RemovalFrame.byteCount)
     var written = 0
+    var attempt = 1
     while written < bytes.count {
       let count = bytes.withUnsafeBytes { bytes in
         WriteSignals.suppressing {
@@ -340,7 +357,8 @@ final class RemovalLog: @unchecked Sendable {
         // The limit on file sizes holds within a file, too, but not for its mapping. The file has blocks of its own.
         return bytes.withUnsafeBytes { (memory + Int(offset)).copyMemory(from: $0.baseAddress!, byteCount: $0.count) }
       } else {
-        throw .system(count < 0 ? errno : ENOSPC)
+        guard attempt < Self.attemptCount else { throw .system(count < 0 ? errno : ENOSPC) }
+        attempt += 1
       }
     }
   }

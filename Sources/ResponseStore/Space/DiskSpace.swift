@@ -3,14 +3,16 @@ import Synchronization
 
 /// The page budget in force, and write transactions within it.
 ///
-/// Owns the budget that follows from the capacity, and whether the data file is to shrink. Every thread may use it; the
-/// budget's lock is held only to copy numbers. Calls no other component.
+/// Owns the budget that follows from the capacity, whether the data file is to shrink, and how much disk space is
+/// reserved for it. Every thread may use it; the budget's lock is held only to copy numbers. Calls no other component.
 final class DiskSpace: Sendable {
   private let context: StoreContext
   private let database: RecordDatabase
   private let currentBudget: Monitor<PageBudget>
   /// Whether a lower capacity was applied and the file still takes more.
   private let isShrinking = Atomic(false)
+  /// The pages before this number have disk space.
+  private let reservedPageEnd = Atomic(0)
 
   init(_ context: StoreContext) {
     self.context = context
@@ -134,6 +136,37 @@ final class DiskSpace: Sendable {
     if mapByteCount > database.environment.information.mapByteCount {
       try database.environment.setMapByteCount(mapByteCount)
     }
+  }
+
+  // MARK: Reserve
+
+  /// Keeps disk space beyond the end of the data file, so that removals can be applied on a full disk.
+  ///
+  /// Call this before responses are written. Removals use the space without calling it. Usually costs nothing.
+  ///
+  /// - Parameter pageCount: The number of pages to be written.
+  /// - Throws: ``LMDBError`` if the disk is full and the file has too few free pages.
+  func reserve(writing pageCount: Int) throws(LMDBError) {
+    let information = database.environment.information
+    let end = information.lastPageNumber + 1
+    // In proportion to the file, because a removal changes more pages among more records.
+    let reserve = min(max(end / 8, 16), Self.maximumReservePageCount)
+    let limit = min(information.mapByteCount / database.pageByteCount, budget.maximumFilePageCount)
+    guard min(end + reserve, limit) > reservedPageEnd.load(ordering: .relaxed) else { return }
+    let wanted = min(end + 2 * reserve, limit)
+    do throws(LMDBError) {
+      try database.environment.reserveFileSpace(upToPage: wanted)
+      reservedPageEnd.store(wanted, ordering: .relaxed)
+    } catch {
+      guard error.isOutOfSpace, try end - livePageCount() >= 2 * pageCount else { throw error }
+    }
+  }
+
+  private static let maximumReservePageCount = 1024
+
+  /// Notes that the reserve was returned to the file system.
+  func noteReleasedReserve() {
+    reservedPageEnd.store(0, ordering: .relaxed)
   }
 
   // MARK: Write transactions

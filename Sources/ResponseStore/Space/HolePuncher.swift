@@ -2,8 +2,7 @@ import LMDB
 
 /// Returns free pages to the file system, because `data.mdb` never shrinks by itself.
 ///
-/// Owns the position of a pass over the free pages. The eviction thread runs it in steps; ``freeDiskSpace()`` also runs
-/// on the writer thread. Calls ``DiskSpace``.
+/// Owns the position of a pass over the free pages. The eviction thread runs it in steps. Calls ``DiskSpace``.
 struct HolePuncher: Sendable {
   let context: StoreContext
   private var database: RecordDatabase { context.database }
@@ -63,6 +62,7 @@ struct HolePuncher: Sendable {
   }
 
   private func reclaimFreePages(_ pass: Pass, maximumPageCount: Int) throws(LMDBError) -> Bool {
+    if pass.position == .start { space.noteReleasedReserve() }
     // Writers wait during this call. The cost of a hole does not depend on its length.
     let next =
       pass.isNeeded
@@ -72,18 +72,6 @@ struct HolePuncher: Sendable {
       ).next
     state.withLock { $0.pass = next.map { Pass(position: $0, isNeeded: pass.isNeeded) } }
     return next != nil
-  }
-
-  /// Frees disk space for a write that failed because the disk is full. Returns whether that freed any.
-  func freeDiskSpace() -> Bool {
-    let before = space.diskByteCount
-    context.storeDirectory.deleteQuarantinedData()
-    do throws(LMDBError) {
-      try database.environment.releaseFreePages()
-    } catch {
-      // The result tells the caller that nothing was freed. It then drops its writes.
-    }
-    return space.diskByteCount < before
   }
 
   // MARK: A lower capacity

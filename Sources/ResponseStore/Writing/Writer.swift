@@ -159,7 +159,11 @@ struct Writer: Sendable {
         round += 1
         if round < 5, freeSpaceForRetry(error, for: &batch, round: round) { continue }
         writeFailed(error, batch)
-        return false
+        guard error.isOutOfSpace, batch.appliesRemovals, batch.removalLimit > Self.smallRemovalLimit else {
+          return false
+        }
+        // On a full disk, only the reserve is left. The removals must be applied before the removal log is full.
+        batch = WriteBatch(appliesRemovals: true, removalLimit: Self.smallRemovalLimit)
       }
     }
   }
@@ -178,8 +182,7 @@ struct Writer: Sendable {
       }
       return evictor.recoverFromMapFull()
     }
-    // The records are hidden already, but the removals must be applied before the removal log is full.
-    return error.isOutOfSpace && batch.appliesRemovals && round == 1 && puncher.freeDiskSpace()
+    return false
   }
 
   /// Completes a batch after its commit.
@@ -231,7 +234,9 @@ struct Writer: Sendable {
     for rowID in batch.corruptRowIDs where try database.removeRecord(rowID, counters: &counters, in: transaction) {
       result.removed[.corrupt, default: 0] += 1
     }
-    if batch.appliesRemovals { try applyLoggedRemovals(counters: &counters, result: &result, in: transaction) }
+    if batch.appliesRemovals {
+      try applyLoggedRemovals(limit: batch.removalLimit, counters: &counters, result: &result, in: transaction)
+    }
     database.loadIndex(for: batch.writes.lazy.map(\.head))
     for write in batch.writes {
       guard let remaining = afterRemovals(write) else {
@@ -246,13 +251,17 @@ struct Writer: Sendable {
     return result
   }
 
+  /// The number of records that the removals of one transaction delete at once on a full disk.
+  private static let smallRemovalLimit = 8
+
   /// Applies the removals that are in force and not yet in the database.
   private func applyLoggedRemovals(
-    counters: inout PersistentCounters, result: inout WriteResult, in transaction: borrowing WriteTransaction
+    limit: Int, counters: inout PersistentCounters, result: inout WriteResult,
+    in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     result.pageCountBefore = try database.environment.livePageCount(in: transaction)
     let last = context.removalLog.sequence
-    var budget = RecordDatabase.directRemovalLimit
+    var budget = limit
     while counters.lastAppliedRemoval < last {
       let sequence = counters.lastAppliedRemoval + 1
       if case .removal(let scope, let mode) = context.removalLog.content(of: sequence) {
@@ -349,6 +358,8 @@ struct WriteBatch {
   var corruptRowIDs: Set<UInt64> = []
   /// Whether logged removals are applied.
   var appliesRemovals = false
+  /// The number of records that removals delete at once.
+  var removalLimit = RecordDatabase.directRemovalLimit
   var isEmpty: Bool { writes.isEmpty && corruptRowIDs.isEmpty && !appliesRemovals }
 }
 
