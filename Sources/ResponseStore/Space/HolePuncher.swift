@@ -92,57 +92,11 @@ struct HolePuncher: Sendable {
     guard space.diskByteCount > space.diskCeiling else { return }
     context.storeDirectory.deleteQuarantinedData()
     do throws(LMDBError) {
-      // Eviction to the lower capacity has left enough free pages to move other pages to.
-      if context.storeDirectory.allocatedDataByteCount / database.pageByteCount > budget.maximumFilePageCount {
-        try movePagesFromFileEnd(from: budget.maximumFilePageCount)
-      }
       while space.diskByteCount > ceiling, !context.isClosing, try reclaimFreePages(maximumPageCount: 1024) {
         context.noteProgress()
       }
     } catch {
       context.log(.failedHolePunching, "Free pages could not be returned to the file system: \(error)")
     }
-  }
-
-  /// Moves pages from `limit` on to free pages before it, so that the end of the file becomes a few long holes.
-  ///
-  /// A page is moved by storing its contents again. A page may stay because a reader uses it or LMDB chooses another
-  /// free page. That does no harm: the holes are punched around it.
-  private func movePagesFromFileEnd(from limit: Int) throws(LMDBError) {
-    // With enough free pages before the limit, each pass leaves fewer pages after it.
-    for _ in 0..<8 where try space.livePageCount() < limit {
-      // Closing does not wait for the rest. The next process that opens the store continues.
-      if context.isClosing { return }
-      var moved = try movePages(of: database.bodies, from: limit)
-      for band in Band.all { moved += try movePages(of: database.heads[band], from: limit) }
-      moved += try movePages(of: database.dates, from: limit)
-      if moved < 64 { return }
-    }
-  }
-
-  /// Moves the leaf pages of a table. Returns their number.
-  private func movePages<K, V>(of table: Table<K, V>, from limit: Int) throws(LMDBError) -> Int {
-    var start: [UInt8]?
-    var moved = 0
-    while !context.isClosing {
-      context.noteProgress()
-      let found = try database.environment.read { [start] (transaction) throws(LMDBError) in
-        try table.firstKeysOfLeafPages(from: limit, startingAt: start, maximumCount: 512, in: transaction)
-      }
-      if !found.keys.isEmpty {
-        try database.write { (transaction) throws(LMDBError) in
-          for key in found.keys {
-            // If the row was deleted or replaced in between, its page was already moved.
-            guard let value = try table.encoded.value(for: key, in: transaction) else { continue }
-            try table.encoded.put(value, for: key, in: transaction)
-          }
-        }
-        space.noteCommit()
-        moved += found.keys.count
-      }
-      guard let next = found.next else { return moved }
-      start = next
-    }
-    return moved
   }
 }
