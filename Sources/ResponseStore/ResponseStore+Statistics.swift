@@ -73,15 +73,7 @@ extension ResponseStore {
   ///
   /// - Complexity: O(log entries).
   public var storedTimes: ClosedRange<Date>? {
-    let times = read { (transaction) throws(LMDBError) in
-      try context.database.dates.withCursor(in: transaction) { (cursor) throws(LMDBError) -> ClosedRange<Date>? in
-        guard try cursor.first() else { return nil }
-        let oldest = SortableTimestamp.decode(try cursor.checkedKey().time)
-        guard try cursor.last() else { return nil }
-        return oldest...max(oldest, SortableTimestamp.decode(try cursor.checkedKey().time))
-      }
-    }
-    return times ?? nil
+    read { (transaction) throws(LMDBError) in try context.database.storedTimes(in: transaction) } ?? nil
   }
 
   /// Runs `body` with a read transaction; nil if the store is unusable or the read fails.

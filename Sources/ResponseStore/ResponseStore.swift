@@ -31,7 +31,6 @@ public final class ResponseStore: Sendable {
   let context: StoreContext
   let indexMaintainer: IndexMaintainer
   let space: DiskSpace
-  let orphanDeleter: OrphanedChunkDeleter
   let sweep: RemovalSweep
   let evictor: Evictor
   let capacity: CapacityController
@@ -52,20 +51,18 @@ public final class ResponseStore: Sendable {
     indexMaintainer = IndexMaintainer(context: context)
     space = DiskSpace(context)
     let puncher = HolePuncher(context: context, space: space)
-    orphanDeleter = OrphanedChunkDeleter(database: context.database, space: space)
     sweep = RemovalSweep(context: context, space: space, puncher: puncher)
-    evictor = Evictor(context: context, space: space, sweep: sweep, orphanDeleter: orphanDeleter)
+    evictor = Evictor(context: context, space: space, sweep: sweep)
     capacity = CapacityController(context: context, space: space, evictor: evictor)
     writer = Writer(
-      context: context, space: space, evictor: evictor, orphanDeleter: orphanDeleter, puncher: puncher,
-      indexMaintainer: indexMaintainer)
+      context: context, space: space, evictor: evictor, puncher: puncher, indexMaintainer: indexMaintainer)
     flusher = Flusher(context, writer: writer)
     reader = Reader(context)
     unretainedReader = Unretained(reader)
     intake = WriteIntake(context: context, space: space, reader: reader, writer: writer)
     let maintainer = Maintainer(
-      context: context, indexMaintainer: indexMaintainer, orphanDeleter: orphanDeleter,
-      sweep: sweep, evictor: evictor, capacity: capacity, puncher: puncher)
+      context: context, indexMaintainer: indexMaintainer, sweep: sweep, evictor: evictor, capacity: capacity,
+      puncher: puncher)
     self.maintainer = maintainer
     remover = Remover(context: context, writer: writer, maintainer: maintainer)
     threads = BackgroundThreads(

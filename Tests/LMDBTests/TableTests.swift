@@ -79,18 +79,6 @@ struct TableTests {
     }
   }
 
-  @Test("Keys and values can be passed as their encoded bytes")
-  func encodedBytes() throws {
-    let fixture = try Fixture()
-    let table = try fixture.environment.table("raw", key: BigEndianUInt64Codec.self, value: UTF8Codec.self)
-    try fixture.environment.write { transaction throws(LMDBError) in
-      try table.put("a", for: 258, in: transaction)
-      #expect(try table.encoded.value(for: [0, 0, 0, 0, 0, 0, 1, 2], in: transaction) == [97])
-      try table.encoded.put([98], for: [0, 0, 0, 0, 0, 0, 1, 3], in: transaction)
-      #expect(try table.value(for: 259, in: transaction) == "b")
-    }
-  }
-
   @Test("Borrowed bytes equal the stored bytes of small and large values")
   func borrowing() throws {
     let fixture = try Fixture()
@@ -221,44 +209,5 @@ struct TableTests {
       #expect(error { () throws(LMDBError) in try young.contains(1, in: transaction) }?.code == .invalidArgument)
       try fixture.environment.read { inner throws(LMDBError) in #expect(try !young.contains(1, in: inner)) }
     }
-  }
-
-  // LMDB would free as many pages as the corrupt header says.
-  // The smaller value is the smallest that LMDB does not keep in a leaf of 4 KiB.
-  @Test(
-    "removeChecked refuses to remove a value whose overflow pages are corrupt",
-    arguments: [(byteCount: 10_000, pageCount: UInt8(3)), (byteCount: 2023, pageCount: 1)])
-  func removeChecked(byteCount: Int, pageCount: UInt8) throws {
-    let directory = TemporaryDirectory()
-    do {
-      let environment = try directory.open()
-      let table = try environment.table("table", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
-      try environment.write { (transaction) throws(LMDBError) in
-        for key: UInt64 in 0..<3 {
-          try table.put([UInt8](repeating: 7, count: key == 2 ? 2022 : byteCount), for: key, in: transaction)
-        }
-        // Values written in the same transaction are removed as well.
-        #expect(try table.removeChecked(0, in: transaction))
-        #expect(try !table.removeChecked(0, in: transaction))
-      }
-      try environment.write { (transaction) throws(LMDBError) in
-        #expect(try table.removeChecked(2, in: transaction))
-      }
-    }
-    var bytes = try Data(contentsOf: URL(fileURLWithPath: directory.dataFile))
-    // Find the first page of the sevens by its header, and corrupt the page count in it.
-    var page = 0
-    for start in stride(from: 2 * 4096, to: bytes.count, by: 4096)
-    where bytes[start + 12] == pageCount && bytes[start + 10] == 4 && bytes[start + 16] == 7 {
-      page = start
-    }
-    #expect(page > 0)
-    bytes[page + 14] = 1
-    try bytes.write(to: URL(fileURLWithPath: directory.dataFile))
-    let environment = try directory.open()
-    let table = try environment.table("table", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
-    #expect {
-      try environment.write { (transaction) throws(LMDBError) in try table.removeChecked(1, in: transaction) }
-    } throws: { ($0 as? LMDBError)?.code == .corrupted }
   }
 }

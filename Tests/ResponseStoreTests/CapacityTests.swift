@@ -103,9 +103,7 @@ extension CapacityTests {
     let database = fixture.store.context.database
     // Like another process, which this one has not seen yet.
     try database.environment.write { (transaction) throws(LMDBError) in
-      var counters = try database.counters(in: transaction)
-      counters.capacityByteCount = 32 << 20
-      try database.setCounters(counters, in: transaction)
+      try database.change(in: transaction) { $0.counters.capacityByteCount = 32 << 20 }
     }
     fixture.store.capacityByteCount = 8 << 20
     let stored = try database.environment.read { (transaction) throws(LMDBError) in

@@ -232,11 +232,9 @@ struct GoldenStoreTests {
   /// Adds a chunk without a record header, like an unfinished removal of a large body.
   private func addPartialBody(to file: RecordDatabase) throws {
     try file.write { (transaction) throws(LMDBError) in
-      var counters = try file.counters(in: transaction)
-      let bodyID = counters.takeNumber()
+      let bodyID = try file.change(in: transaction) { $0.counters.takeNumber() }
       try file.meta.put(UnfinishedBody.encode(processID: 0), for: MetaKey.partial(bodyID), in: transaction)
       try file.bodies.put(Array(Self.body(2000)), for: ChunkKey(bodyID: bodyID, index: 3), in: transaction)
-      try file.setCounters(counters, in: transaction)
     }
   }
 }

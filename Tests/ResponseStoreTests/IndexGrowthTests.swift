@@ -64,7 +64,7 @@ struct IndexGrowthTests {
     defer { fixture.finish() }
     let limit = fixture.store.evictor.space.budget.entryCount
     for number in 0..<limit {
-      let host = number < RecordDatabase.directRemovalLimit / 2 ? "b.example" : "a.example"
+      let host = number < Writer.directRemovalLimit / 2 ? "b.example" : "a.example"
       fixture.store.store(fixture.response("http://\(host)/\(number)", body: Data()))
     }
     try fixture.store.flush()

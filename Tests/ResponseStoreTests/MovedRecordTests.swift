@@ -27,15 +27,17 @@ struct MovedRecordTests {
   /// Appends a record again, as eviction does.
   private func move(_ number: Int, in fixture: StoreFixture) throws {
     let file = fixture.store.context.database
-    let digest = file.keyDigest(of: fixture.key(Self.url(number)).bytes)
+    let tag = IndexEntry.tag(of: file.keyDigest(of: fixture.key(Self.url(number)).bytes))
     try file.write { (transaction) throws(LMDBError) in
-      guard let index = file.index.current, let rowID = file.indexedRows(of: digest).first,
-        let cell = index.cell(of: IndexEntry.tag(of: digest), rowID: rowID)
+      guard let index = file.index.current, let rowID = file.indexedRows(ofTag: tag).first,
+        let cell = index.cell(of: tag, rowID: rowID)
       else { return }
-      var counters = try file.counters(in: transaction)
-      let isMoved = try file.move(index.entry(in: cell), unlessHiddenBy: [], counters: &counters, in: transaction)
+      let entry = index.entry(in: cell)
+      let isMoved = try file.change(in: transaction) { (changes) throws(LMDBError) in
+        try file.move(
+          entry, to: entry.band(inflation: index.inflation), unlessHiddenBy: [], changes: &changes, in: transaction)
+      }
       #expect(isMoved)
-      try file.setCounters(counters, in: transaction)
     }
   }
 
@@ -110,31 +112,32 @@ struct MovedRecordTests {
     defer { fixture.finish() }
     let file = fixture.store.context.database
     let before = try #require(rowID(1, in: fixture))
-    let digest = file.keyDigest(of: fixture.key(Self.url(1)).bytes)
+    let tag = IndexEntry.tag(of: file.keyDigest(of: fixture.key(Self.url(1)).bytes))
     let index = try #require(file.index.current)
-    let entry = try #require(index.cell(of: IndexEntry.tag(of: digest), rowID: before).map { index.entry(in: $0) })
+    let entry = try #require(index.cell(of: tag, rowID: before).map { index.entry(in: $0) })
     let body = isReplaced ? Data("replaced".utf8) : Self.body(1)
     let write = PendingWrite(
       fixture.response(Self.url(1), body: body).response, for: fixture.key(Self.url(1)), storedAt: fixture.clock.now,
       removalSequence: 0, inlineByteCount: 2000)
     // A commit whose changes are not published in the index, as if another process gets the write lock next.
     try file.environment.write { (transaction) throws(LMDBError) in
-      var counters = try file.counters(in: transaction)
       try file.index.begin(transactionID: transaction.id)
-      if isReplaced {
-        let inserted = try file.insert(head: write.head, body: write.bodyApart, counters: &counters, in: transaction)
-        #expect(inserted.replaced == 1)
-      } else {
-        let isMoved = try file.move(entry, unlessHiddenBy: [], counters: &counters, in: transaction)
-        #expect(isMoved)
+      try file.change(in: transaction) { (changes) throws(LMDBError) in
+        if isReplaced {
+          var result = WriteResult()
+          try fixture.store.writer.put(write, bodyID: nil, changes: &changes, result: &result, in: transaction)
+          #expect(result.removed == [.replaced: 1])
+        } else {
+          let band = entry.band(inflation: index.inflation)
+          #expect(try file.move(entry, to: band, unlessHiddenBy: [], changes: &changes, in: transaction))
+        }
       }
-      try file.setCounters(counters, in: transaction)
     }
-    #expect(file.index.hasJournal && file.indexedRows(of: digest) == [before])
+    #expect(file.index.hasJournal && file.indexedRows(ofTag: tag) == [before])
     let now = try #require(rowID(1, in: fixture))
     #expect(now != before && fixture.body(Self.url(1)) == body)
     try file.write { (_) throws(LMDBError) in }
-    #expect(file.indexedRows(of: digest) == [now] && fixture.body(Self.url(1)) == body)
+    #expect(file.indexedRows(ofTag: tag) == [now] && fixture.body(Self.url(1)) == body)
   }
 
   @Test("A full store keeps used records over several turnovers, and every body is intact")

@@ -167,7 +167,7 @@ struct PageReuseTests {
     let large = "http://large.example/"
     fixture.store.store(fixture.response(large, body: pseudorandomData(7_000_000, seed: 0)))
     // Enough records that a removal leaves a tombstone.
-    for number in 0..<(removal == .purge ? RecordDatabase.directRemovalLimit : 0) {
+    for number in 0..<(removal == .purge ? Writer.directRemovalLimit : 0) {
       fixture.store.store(fixture.response("http://small.example/\(number)"))
     }
     fixture.drain()

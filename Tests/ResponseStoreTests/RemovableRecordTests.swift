@@ -36,10 +36,9 @@ struct RemovableRecordTests {
   private func remove(_ records: [RemovableRecord], in fixture: StoreFixture) throws -> RecordDatabase.Removal {
     let file = fixture.store.context.database
     return try file.write { (transaction) throws(LMDBError) in
-      var counters = try file.counters(in: transaction)
-      let removal = try file.remove(records, counters: &counters, isInRun: true, in: transaction)
-      try file.setCounters(counters, in: transaction)
-      return removal
+      try file.change(in: transaction) { (changes) throws(LMDBError) in
+        try file.remove(records, changes: &changes, isInRun: true, in: transaction)
+      }
     }
   }
 
@@ -86,18 +85,16 @@ struct RemovableRecordTests {
       let file = fixture.store.context.database
       let part = records
       let removal = try file.write { (transaction) throws(LMDBError) in
-        var counters = try file.counters(in: transaction)
-        counters.freeablePageCount = 8
-        let removal = try file.remove(part, counters: &counters, isInRun: true, in: transaction)
-        try file.setCounters(counters, in: transaction)
-        return removal
+        try file.change(in: transaction, freeing: 8) { (changes) throws(LMDBError) in
+          try file.remove(part, changes: &changes, isInRun: true, in: transaction)
+        }
       }
       #expect(!removal.rowIDs.isEmpty)
       records = removal.next.map { next in records.filter { $0.rowID >= next } } ?? []
       rounds += 1
     }
     #expect(rounds > 10 && fixture.store.entryCount == 0)
-    while try fixture.store.orphanDeleter.deleteOrphanedChunks() {}
+    while try fixture.store.evictor.deleteOrphanedChunks() {}
     #expect(fixture.store.checkInvariants() == [])
   }
 
@@ -112,10 +109,9 @@ struct RemovableRecordTests {
     let file = fixture.store.context.database
     var removed: [RemovalReason: Int] = [:]
     let next = try file.write { (transaction) throws(LMDBError) in
-      var counters = try file.counters(in: transaction)
-      let next = try fixture.store.evictor.evict(rows[...], counters: &counters, &removed, in: transaction)
-      try file.setCounters(counters, in: transaction)
-      return next
+      try file.change(in: transaction) { (changes) throws(LMDBError) in
+        try fixture.store.evictor.evict(rows[...], changes: &changes, &removed, in: transaction)
+      }
     }
     #expect(next == nil && removed == [.overCapacity: 15] && fixture.store.entryCount == 0)
   }

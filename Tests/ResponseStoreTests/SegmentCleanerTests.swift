@@ -105,30 +105,30 @@ struct SegmentCleanerTests {
       var removed: [IndexEntry] = []
       do {
         try write { (transaction) throws(LMDBError) in
-          var counters = self.counters
-          step = try cleaner.clean(logs, rows: found, index: index, counters: &counters, in: transaction) {
+          var changes = RecordChanges(counters: counters)
+          step = try cleaner.clean(logs, rows: found, index: index, changes: &changes, in: transaction) {
             (leaving, _) throws(LMDBError) in
-            for row in leaving where try logs.removeChecked(row.rowID, in: transaction) {
+            for row in leaving where try logs.remove(row.rowID, in: transaction) {
               if let entry = row.entry { removed.append(entry) }
               evicted.append(rows.removeValue(forKey: row.rowID)!)
             }
             return leaving.count
-          } move: { (old, counters) throws(LMDBError) in
+          } move: { (old, changes) throws(LMDBError) in
             var entry = old
-            entry.rowID = entry.band(inflation: index.inflation).rowID(counters.takeNumber())
+            entry.rowID = entry.band(inflation: index.inflation).rowID(changes.counters.takeNumber())
             let record = try logs.withValue(for: old.rowID, in: transaction) { (record) throws(LMDBError) in
               record.withUnsafeBytes { [UInt8]($0) }
             }
             guard let record else { return false }
             try logs.append(
-              record, entry: entry, closingByteCount: counters.closingByteCount, open: &counters.openSegments,
-              in: transaction)
-            try logs.removeChecked(old.rowID, in: transaction)
+              record, entry: entry, closingByteCount: changes.counters.closingByteCount,
+              open: &changes.counters.openSegments, in: transaction)
+            try logs.remove(old.rowID, in: transaction)
             #expect(file.note(.move(entry, from: old.rowID)))
             rows[entry.rowID] = rows.removeValue(forKey: old.rowID)
             return true
           }
-          self.counters = counters
+          counters = changes.counters
           if aborts { throw LMDBError(code: .mapFull, function: "mdb_put") }
         }
       } catch {

@@ -66,9 +66,9 @@ struct StoreCheckTests {
         chunk[100] ^= 1
         try file.bodies.put(chunk, for: ChunkKey(bodyID: row, index: 0), in: transaction)
       case .entryCount, .payload:
-        var counters = try file.counters(in: transaction)
-        if damage == .entryCount { counters.entryCount = 7 } else { counters.payloadByteCount = 7 }
-        try file.setCounters(counters, in: transaction)
+        try file.change(in: transaction) {
+          if damage == .entryCount { $0.counters.entryCount = 7 } else { $0.counters.payloadByteCount = 7 }
+        }
       }
     }
   }

@@ -140,18 +140,6 @@ public struct Cursor<Key: KeyCodec, Value: ValueCodec>: ~Copyable {
     entry = nil
     try removeAtCursor(pointer, state)
   }
-
-  /// Removes like ``remove()``, unless the value has corrupt overflow pages; see ``Table/removeChecked(_:in:)``.
-  ///
-  /// - Throws: ``LMDBError``, as ``remove()``; ``LMDBError/Code/corrupted`` if the header of the first page is invalid.
-  @inlinable
-  public mutating func removeChecked() throws(LMDBError) {
-    let entry = current
-    guard hasIntactPages(entry.value, keyByteCount: entry.key.count) else {
-      throw LMDBError(code: .corrupted, function: "mdb_cursor_del")
-    }
-    try remove()
-  }
 }
 
 extension Table {

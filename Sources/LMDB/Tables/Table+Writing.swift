@@ -1,5 +1,3 @@
-internal import Glibc
-
 extension Table {
   /// Stores a value.
   ///
@@ -71,32 +69,13 @@ extension Table {
     }
   }
 
-  /// Removes a key, unless its value has corrupt overflow pages.
-  ///
-  /// LMDB frees as many pages as the header of the first one says, without checking it.
-  /// - Returns: Whether the key existed.
-  /// - Throws: ``LMDBError``, as ``remove(_:in:)``; ``LMDBError/Code/corrupted`` if the header is invalid.
-  /// - Complexity: O(log n), with one search more than ``remove(_:in:)``.
-  @discardableResult
-  public func removeChecked(
-    _ key: Key.Value, in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) -> Bool {
-    let keyByteCount = try Key.withEncoded(key) { (bytes) throws(LMDBError) in bytes.count }
-    let isIntact = try withValue(for: key, in: transaction) { (value) throws(LMDBError) in
-      value.withUnsafeBytes { hasIntactPages($0, keyByteCount: keyByteCount) }
-    }
-    guard let isIntact else { return false }
-    guard isIntact else { throw LMDBError(code: .corrupted, function: "mdb_del") }
-    return try remove(key, in: transaction)
-  }
-
-  /// Removes several keys and their values, each like ``removeChecked(_:in:)``. Skips keys that do not exist.
+  /// Removes several keys and their values. Skips keys that do not exist.
   ///
   /// - Parameters:
   ///   - keys: The keys, preferably ascending: keys in the same leaf are then found without a search from the root.
   ///   - transaction: A write transaction of the table's environment.
   /// - Returns: The number of removed keys.
-  /// - Throws: ``LMDBError``, as ``removeChecked(_:in:)``. `mdb_cursor_get` with `MDB_SET_KEY`, `mdb_cursor_del`.
+  /// - Throws: ``LMDBError``, as ``remove(_:in:)``. `mdb_cursor_get` with `MDB_SET_KEY`, `mdb_cursor_del`.
   @inlinable @discardableResult
   public func removeEach(
     of keys: [Key.Value], in transaction: borrowing WriteTransaction
@@ -104,7 +83,7 @@ extension Table {
     try withCursor(in: transaction) { (cursor) throws(LMDBError) in
       var count = 0
       for key in keys where try cursor.seek(to: key) {
-        try cursor.removeChecked()
+        try cursor.remove()
         count += 1
       }
       return count
@@ -129,21 +108,4 @@ extension Table {
     state.pointee.changeCount &+= 1
     return transaction.handle.pointer
   }
-}
-
-/// Whether the header of a value's overflow pages is valid; true for a value without overflow pages.
-///
-/// Byte 10 of the header has the page's kind, byte 12 the number of pages.
-@usableFromInline
-func hasIntactPages(_ value: UnsafeRawBufferPointer, keyByteCount: Int) -> Bool {
-  let (page, header) = (Int(getpagesize()), 16)
-  // LMDB keeps a node of up to this size in a leaf: two nodes with their offsets fill a page. A node has 8 bytes of its
-  // own, the key and the value.
-  let maximumNodeByteCount = ((page - header) / 2 & ~1) - 2
-  guard 8 + keyByteCount + value.count > maximumNodeByteCount, let start = value.baseAddress.map({ $0 - header }) else {
-    return true
-  }
-  let isOfOverflowPages = start.load(fromByteOffset: 10, as: UInt16.self) & 0x04 != 0
-  return isOfOverflowPages
-    && Int(start.load(fromByteOffset: 12, as: UInt32.self)) == (value.count + header + page - 1) / page
 }

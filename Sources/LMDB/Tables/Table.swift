@@ -18,9 +18,6 @@ public struct Table<Key: KeyCodec, Value: ValueCodec>: Sendable {
     self.serial = serial
   }
 
-  /// The same table for a caller that has the encoded bytes of keys and values.
-  public var encoded: Table<BytesCodec, BytesCodec> { Table<BytesCodec, BytesCodec>(handle: handle, serial: serial) }
-
   /// Traps if a transaction belongs to another environment.
   @inlinable
   func check(_ transaction: TransactionHandle) {

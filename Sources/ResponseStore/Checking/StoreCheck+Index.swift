@@ -6,7 +6,7 @@ extension StoreCheck {
   static let maximumSuspectCount = 1024
 
   /// Returns the rows that the index contains for a record's key.
-  func rowsInIndex(of entry: IndexEntry) -> [UInt64] { database.indexedRows(of: entry.tag << 24) }
+  func rowsInIndex(of entry: IndexEntry) -> [UInt64] { database.indexedRows(ofTag: entry.tag) }
 
   /// The index if it must have exactly the records of this snapshot; otherwise nil.
   private func exactIndex(in transaction: borrowing ReadTransaction) -> RecordIndex? {

@@ -125,29 +125,27 @@ struct StoreCheck {
     let total = try database.heads.rowCount(in: transaction)
     var newestRemoval: UInt64 = 0
     var isDone = true
-    try database.bodies.withCursor(in: transaction) { (bodies) throws(LMDBError) in
-      var stepCount = 0
-      try database.heads.forEachRow(from: nextRowID, in: transaction) { (rowID, record) throws(LMDBError) in
-        if stepCount.isMultiple(of: 256) {
-          nextRowID = rowID
-          isDone = stepCount == 0 || mayGoOn()
-          guard isDone else { return false }
-          progress(walked.entryCount, max(total, walked.entryCount))
-          try headReadAhead.advance(to: rowID, in: database.environment, transaction)
-        }
-        stepCount += 1
-        guard let head = RecordHeaderView(record), head.hasRightChecksum else {
-          walked.entryCount += 1
-          result.report("The record header of row \(rowID) is malformed or does not match its checksum")
-          return true
-        }
-        count(head, isHidden: tombstones.hide(rowID: rowID, head))
-        newestRemoval = max(newestRemoval, head.removalSequence)
-        try checkRows(of: head, rowID, in: transaction)
-        try checkBody(of: head, rowID, &bodies, transaction)
-        noteRead(record.count, transaction)
+    var stepCount = 0
+    try database.heads.forEachRow(from: nextRowID, in: transaction) { (rowID, record) throws(LMDBError) in
+      if stepCount.isMultiple(of: 256) {
+        nextRowID = rowID
+        isDone = stepCount == 0 || mayGoOn()
+        guard isDone else { return false }
+        progress(walked.entryCount, max(total, walked.entryCount))
+        try headReadAhead.advance(to: rowID, in: database.environment, transaction)
+      }
+      stepCount += 1
+      guard let head = RecordHeaderView(record), head.hasRightChecksum else {
+        walked.entryCount += 1
+        result.report("The record header of row \(rowID) is malformed or does not match its checksum")
         return true
       }
+      count(head, isHidden: tombstones.hide(rowID: rowID, head))
+      newestRemoval = max(newestRemoval, head.removalSequence)
+      try checkRows(of: head, rowID, in: transaction)
+      try checkBody(of: head, rowID, in: transaction)
+      noteRead(record.count, transaction)
+      return true
     }
     if newestRemoval > counters.knownRemoval {
       result.report("A record is newer than removal \(newestRemoval), and only \(counters.knownRemoval) are known")
@@ -169,7 +167,7 @@ struct StoreCheck {
   ) throws(LMDBError) {
     let entry = database.indexEntry(of: head, rowID: rowID)
     let date = DateKey(time: SortableTimestamp.encode(head.storedAt), rowID: rowID)
-    switch try database.dates.value(for: date, in: transaction) {
+    switch try database.tagWord(of: date, in: transaction) {
     case nil: result.report("Row \(rowID) has no date")
     case let tagWord? where !IndexEntry(tagWord: tagWord, rowWord: 0).hasSameTags(as: entry):
       result.report("The date of row \(rowID) names another key")
@@ -188,8 +186,7 @@ struct StoreCheck {
   }
 
   private mutating func checkBody(
-    of head: RecordHeaderView, _ rowID: UInt64, _ bodies: inout Cursor<ChunkKeyCodec, BytesCodec>,
-    _ transaction: borrowing ReadTransaction
+    of head: RecordHeaderView, _ rowID: UInt64, in transaction: borrowing ReadTransaction
   ) throws(LMDBError) {
     if head.isBodyInline, XXHash.digest64(head.inlineBody) != head.bodyChecksum {
       result.report("The body in row \(rowID) does not match its checksum")
@@ -201,23 +198,19 @@ struct StoreCheck {
     bodyReadAhead.advance(to: try ChunkKeyCodec.bytes(of: first), in: database.environment, transaction)
     let hash = XXHash.Stream()
     var isComplete = true
-    var hasChunk = try bodies.seek(atOrAfter: first)
-    for index in 0..<chunks.count {
-      guard hasChunk, try bodies.checkedKey() == ChunkKey(bodyID: bodyID, index: UInt32(index)) else {
-        result.report("Row \(rowID) lacks chunk \(index)")
-        isComplete = false
-        break
-      }
-      let byteCount = try bodies.withValue { (chunk) throws(LMDBError) in
-        chunk.withUnsafeBytes { bytes -> Int in
-          hash.append(bytes)
-          return bytes.count
-        }
-      }
-      walked.chunkCount += 1
-      if byteCount != chunks.range(index).count { isComplete = false }
-      noteRead(byteCount, transaction)
-      hasChunk = try bodies.next()
+    var count = 0
+    try database.forEachChunk(ofBody: bodyID, in: transaction) { (index, chunk) in
+      guard count < chunks.count, index == count else { return false }
+      hash.append(chunk)
+      if chunk.count != chunks.range(count).count { isComplete = false }
+      count += 1
+      noteRead(chunk.count, transaction)
+      return true
+    }
+    walked.chunkCount += count
+    if count < chunks.count {
+      result.report("Row \(rowID) lacks chunk \(count)")
+      isComplete = false
     }
     if !isComplete {
       result.report("The body of row \(rowID) is incomplete")
@@ -230,7 +223,7 @@ struct StoreCheck {
 
   private mutating func compareSums(in transaction: borrowing ReadTransaction) throws(LMDBError) {
     let counters = try database.counters(in: transaction)
-    if let lastRowID = try database.heads.rowID(below: .max, in: transaction), lastRowID >= counters.nextRowID {
+    if let lastRowID = try database.heads.lastRowID(in: transaction), lastRowID >= counters.nextRowID {
       result.report("Row \(lastRowID) is not below the next row's number \(counters.nextRowID)")
     }
     if counters.lastAppliedRemoval > counters.knownRemoval {
@@ -246,7 +239,7 @@ struct StoreCheck {
       result.report("The counters say \(counters.payloadByteCount) bytes, there are \(walked.payloadByteCount)")
     }
     if isOneSnapshot { try compareChunks(in: transaction) }
-    let dateCount = try database.dates.statistics(in: transaction).entryCount
+    let dateCount = try database.rowCounts(in: transaction).dates
     if !isOneSnapshot || dateCount != entryCount { phases.append(.dates) }
     phases += [isOneSnapshot ? .indexCount : .index, .indexAgain]
   }
@@ -255,15 +248,12 @@ struct StoreCheck {
   private mutating func compareChunks(in transaction: borrowing ReadTransaction) throws(LMDBError) {
     var partialCount = 0
     for body in try database.unfinishedBodies(in: transaction) {
-      try database.bodies.withCursor(in: transaction) { (cursor) throws(LMDBError) in
-        var more = try cursor.seek(atOrAfter: ChunkKey(bodyID: body.bodyID, index: 0))
-        while more, try cursor.checkedKey().bodyID == body.bodyID {
-          partialCount += 1
-          more = try cursor.next()
-        }
+      try database.forEachChunk(ofBody: body.bodyID, in: transaction) { (_, _) in
+        partialCount += 1
+        return true
       }
     }
-    let count = try database.bodies.statistics(in: transaction).entryCount
+    let count = try database.rowCounts(in: transaction).chunks
     if count > walked.chunkCount + partialCount {
       result.report("\(count - walked.chunkCount - partialCount) chunks belong to no record")
     }
@@ -275,20 +265,18 @@ struct StoreCheck {
   private mutating func checkDates(
     in transaction: borrowing ReadTransaction, _ mayGoOn: () -> Bool
   ) throws(LMDBError) -> Bool {
-    try database.dates.withCursor(in: transaction) { (cursor) throws(LMDBError) -> Bool in
-      var more = try cursor.seek(atOrAfter: nextTime)
-      var stepCount = 0
-      while more {
-        nextTime = try cursor.checkedKey()
-        if stepCount.isMultiple(of: 256), stepCount > 0, !mayGoOn() { return false }
-        stepCount += 1
-        let rowID = nextTime.rowID
-        let time = try database.heads.withHeader(of: rowID, in: transaction) { SortableTimestamp.encode($0.storedAt) }
-        if time != nextTime.time { result.report("The date of row \(rowID) is not that of its record") }
+    while true {
+      let found = try database.rows(from: nextTime, limit: 256, in: transaction)
+      for date in found.rows {
+        let time = try database.heads.withHeader(of: date.rowID, in: transaction) {
+          SortableTimestamp.encode($0.storedAt)
+        }
+        if time != date.time { result.report("The date of row \(date.rowID) is not that of its record") }
         noteRead(database.pageByteCount, transaction)
-        more = try cursor.next()
       }
-      return true
+      guard let end = found.end else { return true }
+      nextTime = end
+      if !mayGoOn() { return false }
     }
   }
 }

@@ -2,14 +2,14 @@ import LMDB
 
 /// Deletion of what corruption leaves: records that cannot be read, and rows without a record.
 ///
-/// Nothing searches the tables for it. A row is deleted when a read, the sweep or eviction meets it, or when the index
-/// is built.
+/// Nothing searches the tables for it. A record is deleted when a read, the sweep or eviction meets it, and a row of
+/// `dates` without a record by the sweep, or when the index is built.
 extension RecordDatabase {
   /// Deletes a record with a corrupt header, and its other rows as far as the header's bytes lead to them.
   ///
-  /// A row of `dates` that is left over is deleted by the sweep, by eviction, or when the index is built.
+  /// A row of `dates` may be left over.
   func removeCorrupt(
-    _ rowID: UInt64, counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
+    _ rowID: UInt64, changes: inout RecordChanges, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     let found = try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
       record.withUnsafeBytes { record in
@@ -18,11 +18,11 @@ extension RecordDatabase {
         return (
           byteCount: record.count, time: fixed.map { SortableTimestamp.encode($0.storedAt) } ?? 0,
           bodyID: fixed?.bodyID(ofRow: rowID) ?? rowID,
-          tag: RecordHeaderView(record).map { IndexEntry.tag(of: keyDigest(of: $0.key)) }
+          tag: RecordHeaderView(record).map { tag(of: $0.key) }
         )
       }
     }
-    guard let found, try heads.removeChecked(rowID, in: transaction) else { return }
+    guard let found, try heads.remove(rowID, in: transaction) else { return }
     let date = DateKey(time: found.time, rowID: rowID)
     if try !removeDate(date, in: transaction), let tag = found.tag {
       try noteRemoval(tag: tag, rowID: rowID, remembering: false)
@@ -30,25 +30,15 @@ extension RecordDatabase {
     var byteCount = found.byteCount
     // A wrong body ID may be that of another record.
     for bodyID in Set([rowID, found.bodyID]) where try !heads.contains(bodyID, in: transaction) {
-      let chunkByteCount = try self.chunkByteCount(ofBody: bodyID, in: transaction)
+      var chunkByteCount = 0
+      try forEachChunk(ofBody: bodyID, in: transaction) { (_, chunk) in
+        chunkByteCount += chunk.count
+        return true
+      }
       if chunkByteCount > 0 { try addOrphanedBody(bodyID, in: transaction) }
       byteCount += chunkByteCount
     }
-    counters.remove(byteCount: byteCount)
-  }
-
-  private func chunkByteCount(
-    ofBody bodyID: UInt64, in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) -> Int {
-    try bodies.withCursor(in: transaction) { (cursor) throws(LMDBError) in
-      var byteCount = 0
-      var more = try cursor.seek(atOrAfter: ChunkKey(bodyID: bodyID, index: 0))
-      while more, try cursor.checkedKey().bodyID == bodyID {
-        byteCount += try cursor.withValue { (chunk) throws(LMDBError) in chunk.byteCount }
-        more = try cursor.next()
-      }
-      return byteCount
-    }
+    changes.counters.remove(byteCount: byteCount)
   }
 
   /// Deletes a row of `dates` and the record's cell in the index. Returns false if the row does not exist.
@@ -58,37 +48,10 @@ extension RecordDatabase {
     return try dates.remove(date, in: transaction)
   }
 
-  /// Deletes those of some rows of `dates` that have no record, which only corruption leaves. Returns their number.
-  @discardableResult
-  func removeStrayDates(
-    _ stray: [DateKey], in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) -> Int {
-    var count = 0
+  /// Deletes those of some rows of `dates` that have no record, which only corruption leaves.
+  func removeStrayDates(_ stray: [DateKey], in transaction: borrowing WriteTransaction) throws(LMDBError) {
     for date in stray where try !heads.contains(date.rowID, in: transaction) {
-      if try removeDate(date, in: transaction) { count += 1 }
+      _ = try removeDate(date, in: transaction)
     }
-    return count
-  }
-
-  /// Deletes some index entries and rows of `dates` without a record. Returns their number.
-  func removeStrays(
-    maximumCount: Int, counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) -> Int {
-    var entries: [IndexEntry] = []
-    index.current?.forEachEntry(in: 0..<(index.current?.allCellCount ?? 0)) {
-      if entries.count < maximumCount { entries.append($0) }
-    }
-    var count = 0
-    for entry in entries where try !heads.contains(entry.rowID, in: transaction) {
-      try noteRemoval(tag: entry.tag, rowID: entry.rowID, remembering: false)
-      count += 1
-    }
-    var first: [DateKey] = []
-    try dates.withCursor(in: transaction) { (cursor) throws(LMDBError) in
-      while first.count < maximumCount, try cursor.next() { first.append(try cursor.checkedKey()) }
-    }
-    count += try removeStrayDates(first, in: transaction)
-    if try heads.rowCount(in: transaction) == 0 { (counters.entryCount, counters.payloadByteCount) = (0, 0) }
-    return count
   }
 }

@@ -8,10 +8,10 @@ extension RecordDatabase {
   /// A corrupt record header is not an error.
   @discardableResult
   func removeRecord(
-    _ rowID: UInt64, use: UseCountFate = .forget, counters: inout PersistentCounters,
+    _ rowID: UInt64, use: UseCountFate = .forget, changes: inout RecordChanges,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {
-    try removeRecords([rowID], counters: &counters, in: transaction) { (_, _) in use }.removed > 0
+    try removeRecords([rowID], changes: &changes, in: transaction) { (_, _) in use }.removed > 0
   }
 
   /// Deletes records with their rows in all tables, until the transaction has freed enough pages. Deletes at least one.
@@ -23,19 +23,19 @@ extension RecordDatabase {
   ///     cannot be parsed.
   /// - Returns: The number of deleted records, and the first row left for the next transaction.
   func removeRecords(
-    _ rowIDs: [UInt64], counters: inout PersistentCounters, isInRun: Bool = false,
+    _ rowIDs: [UInt64], changes: inout RecordChanges, isInRun: Bool = false,
     in transaction: borrowing WriteTransaction,
     use: (UInt64, RecordHeaderView?) -> UseCountFate?
   ) throws(LMDBError) -> (removed: Int, next: UInt64?) {
     let found = try removableRecords(rowIDs, in: transaction, use: use)
-    for rowID in found.corrupt { try removeCorrupt(rowID, counters: &counters, in: transaction) }
-    let removal = try remove(found.records, counters: &counters, isInRun: isInRun, in: transaction)
+    for rowID in found.corrupt { try removeCorrupt(rowID, changes: &changes, in: transaction) }
+    let removal = try remove(found.records, changes: &changes, isInRun: isInRun, in: transaction)
     return (removal.rowIDs.count + found.corrupt.count, removal.next)
   }
 
   /// Reads the properties that a deletion needs, so that the write transaction need not parse and check the records.
   ///
-  /// The parameters are those of ``removeRecords(_:counters:isInRun:in:use:)``.
+  /// The parameters are those of ``removeRecords(_:changes:isInRun:in:use:)``.
   ///
   /// - Returns: The records in ascending order, and the rows with corrupt record headers.
   func removableRecords(
@@ -65,13 +65,13 @@ extension RecordDatabase {
   func removableRecord(_ rowID: UInt64, head: RecordHeaderView, use: UseCountFate) -> RemovableRecord {
     let chunks = chunks(of: head)
     return RemovableRecord(
-      rowID: rowID, checksum: head.checksum, tag: IndexEntry.tag(of: keyDigest(of: head.key)), use: use,
+      rowID: rowID, checksum: head.checksum, tag: tag(of: head.key), use: use,
       date: DateKey(time: SortableTimestamp.encode(head.storedAt), rowID: rowID),
       bodyID: head.bodyID(ofRow: rowID), chunkCount: chunks.count, bodyPageCount: pageCount(of: chunks),
       recordByteCount: head.raw.count, byteCount: head.storedByteCount)
   }
 
-  /// The result of ``remove(_:counters:isInRun:in:)``.
+  /// The result of ``remove(_:changes:isInRun:in:)``.
   struct Removal {
     /// The rows that were deleted.
     var rowIDs: [UInt64] = []
@@ -89,13 +89,13 @@ extension RecordDatabase {
   ///   - records: The records in ascending order. Records that do not exist or have another record header are skipped.
   ///   - isInRun: Whether the rows are adjacent, and therefore share the leaves that change.
   func remove(
-    _ records: [RemovableRecord], counters: inout PersistentCounters, isInRun: Bool,
+    _ records: [RemovableRecord], changes: inout RecordChanges, isInRun: Bool,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Removal {
     var removal = Removal()
-    var estimate = counters
+    var estimate = changes.freeing
     var count = 0
-    while count < records.count, count == 0 || !estimate.hasFreedEnough {
+    while count < records.count, count == 0 || !estimate.isExhausted {
       estimate.countRemoval(of: records[count], isInRun: isInRun, pageByteCount: pageByteCount)
       count += 1
     }
@@ -103,7 +103,8 @@ extension RecordDatabase {
     let removed = try removeHeads(of: records[..<count], changed: &removal.changed, in: transaction)
     var chunks: [ChunkKey] = []
     for record in removed {
-      let deletesBody = counters.countRemoval(of: record, isInRun: isInRun, pageByteCount: pageByteCount)
+      changes.counters.remove(byteCount: record.byteCount)
+      let deletesBody = changes.freeing.countRemoval(of: record, isInRun: isInRun, pageByteCount: pageByteCount)
       if deletesBody {
         for index in 0..<record.chunkCount { chunks.append(ChunkKey(bodyID: record.bodyID, index: UInt32(index))) }
       } else {
@@ -120,6 +121,27 @@ extension RecordDatabase {
     return removal
   }
 
+  /// Deletes records that were read in an earlier transaction, like ``remove(_:changes:isInRun:in:)``, and reads those
+  /// again whose header has changed since.
+  ///
+  /// - Parameters:
+  ///   - unreadable: Other rows to read again, because their record header was corrupt.
+  ///   - use: As for ``removeRecords(_:changes:isInRun:in:use:)``, for the records that are read again.
+  /// - Returns: The rows that were deleted as they were read, the number of others that were deleted, and the first row
+  ///   left for the next transaction.
+  func remove(
+    _ records: [RemovableRecord], unreadable: [UInt64], changes: inout RecordChanges, isInRun: Bool,
+    in transaction: borrowing WriteTransaction, use: (UInt64, RecordHeaderView?) -> UseCountFate?
+  ) throws(LMDBError) -> (rowIDs: [UInt64], otherCount: Int, next: UInt64?) {
+    let removal =
+      records.isEmpty ? Removal() : try remove(records, changes: &changes, isInRun: isInRun, in: transaction)
+    let others = removal.changed + unreadable.filter { $0 < removal.next ?? .max }
+    guard !others.isEmpty else { return (removal.rowIDs, 0, removal.next) }
+    let rest = try removeRecords(
+      others.sorted(), changes: &changes, isInRun: isInRun, in: transaction, use: use)
+    return (removal.rowIDs, rest.removed, [removal.next, rest.next].compactMap(\.self).min())
+  }
+
   /// Deletes the unchanged record headers, one log after the other. Returns their records.
   private func removeHeads(
     of records: ArraySlice<RemovableRecord>, changed: inout [UInt64], in transaction: borrowing WriteTransaction
@@ -134,7 +156,7 @@ extension RecordDatabase {
             head.withUnsafeBytes { RecordHeaderView($0)?.checksum }
           }
           if checksum == record.checksum {
-            try cursor.removeChecked()
+            try cursor.remove()
             removed.append(record)
           } else {
             changed.append(record.rowID)
@@ -149,48 +171,20 @@ extension RecordDatabase {
   ///
   /// Another process may have stored a newer one since this one was queued.
   func removeVariant(
-    of head: RecordHeader, counters: inout PersistentCounters, in transaction: borrowing WriteTransaction
+    of head: RecordHeader, changes: inout RecordChanges, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Int {
     let key = head.key.bytes
     let vary = head.varyBytes
     var removed = 0
-    for rowID in candidateRows(of: keyDigest(of: key)) {
+    for rowID in candidateRows(ofTag: key.withUnsafeBytes { tag(of: $0) }) {
       let isSame = try heads.withHeader(of: rowID, in: transaction) {
         $0.key.elementsEqual(key) && $0.vary.elementsEqual(vary) && !$0.isNewer(than: head)
       }
-      if isSame == true, try removeRecord(rowID, counters: &counters, in: transaction) { removed += 1 }
+      if isSame == true, try removeRecord(rowID, changes: &changes, in: transaction) { removed += 1 }
     }
     return removed
   }
 
-  /// Records a body as orphaned, so that later transactions delete it.
-  func addOrphanedBody(_ bodyID: UInt64, in transaction: borrowing WriteTransaction) throws(LMDBError) {
-    try meta.put(UnfinishedBody.encode(processID: 0), for: MetaKey.partial(bodyID), in: transaction)
-    orphanedBodies.note(bodyID)
-  }
-
-  /// Deletes the chunks of a body, or as many as free about `pageCount` pages. Returns true if none is left.
-  @discardableResult
-  func removeChunks(
-    of bodyID: UInt64, pageCount limit: Int = .max, in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) -> Bool {
-    var chunkKeys: [ChunkKey] = []
-    var pageCount = 0
-    var more = false
-    try bodies.withCursor(in: transaction) { (cursor) throws(LMDBError) in
-      more = try cursor.seek(atOrAfter: ChunkKey(bodyID: bodyID, index: 0))
-      while more {
-        let key = try cursor.checkedKey()
-        more = key.bodyID == bodyID
-        guard more, pageCount < limit else { break }
-        chunkKeys.append(key)
-        pageCount += try cursor.withValue { (chunk) throws(LMDBError) in self.pageCount(ofChunk: chunk.byteCount) }
-        more = try cursor.next()
-      }
-    }
-    for key in chunkKeys { try bodies.removeChecked(key, in: transaction) }
-    return !more
-  }
 }
 
 /// The properties of a record, from its header, that its deletion needs.
@@ -221,35 +215,4 @@ enum UseCountFate {
   case remember
   /// The record that replaces this one inherits it.
   case passOn
-}
-
-extension PersistentCounters {
-  /// A body with at most this many pages is always deleted with its record header.
-  static let maximumPageCountRemovedAtOnce = 16
-  /// The bytes that a record's rows take in leaves of `dates` and `bodies`.
-  ///
-  /// Includes rows of records that were stored at another time.
-  private static let sharedByteCountOfRows = 400
-
-  /// Counts the deletion of a record, and the pages that it frees.
-  ///
-  /// - Parameter isInRun: Whether the same transaction deletes adjacent records, so that they share the changed leaves.
-  /// - Returns: Whether the body is deleted at once. A body that is too large for the transaction is deleted later.
-  @discardableResult
-  mutating func countRemoval(of record: RemovableRecord, isInRun: Bool, pageByteCount: Int) -> Bool {
-    let deletesBody = record.bodyPageCount <= max(freeablePageCount, Self.maximumPageCountRemovedAtOnce)
-    if deletesBody {
-      freeablePageCount -= record.bodyPageCount
-    } else {
-      deferredPageCount += record.bodyPageCount
-    }
-    if isInRun {
-      countFreed(byteCount: record.recordByteCount + Self.sharedByteCountOfRows, pageByteCount: pageByteCount)
-    } else {
-      // A leaf of each table may be copied, which also frees the old page.
-      freeablePageCount -= 3 + (record.chunkCount == 0 ? 0 : 1)
-    }
-    remove(byteCount: record.byteCount)
-    return deletesBody
-  }
 }

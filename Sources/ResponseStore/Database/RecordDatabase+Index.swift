@@ -48,6 +48,9 @@ extension RecordDatabase {
   /// Returns the digest of a cache key under the store's secret, so that clients cannot choose keys that collide.
   func keyDigest(of key: [UInt8]) -> UInt64 { key.withUnsafeBytes { keyDigest(of: $0) } }
 
+  /// Returns the tag of a cache key in the index.
+  func tag(of key: UnsafeRawBufferPointer) -> UInt64 { IndexEntry.tag(of: keyDigest(of: key)) }
+
   @inline(__always)
   func keyDigest(of key: UnsafeRawBufferPointer) -> UInt64 { XXHash.digest64(key, secret: digestSecret) }
 
@@ -63,33 +66,33 @@ extension RecordDatabase {
     return prefix.withUnsafeBytes { IndexEntry.hostTag(of: hostDigest(of: $0)) }
   }
 
-  func indexEntry(of head: RecordHeaderView, rowID: UInt64, digest: UInt64? = nil) -> IndexEntry {
+  func indexEntry(of head: RecordHeaderView, rowID: UInt64) -> IndexEntry {
     IndexEntry(
-      digest: digest ?? keyDigest(of: head.key), hostDigest: hostDigest(of: head.key), rowID: rowID,
+      digest: keyDigest(of: head.key), hostDigest: hostDigest(of: head.key), rowID: rowID,
       byteCount: diskByteCount(of: head))
   }
 
-  /// Returns the rows that the index contains for a digest. Any thread can call this.
-  func indexedRows(of digest: UInt64) -> [UInt64] {
-    index.current?.rowIDs(of: digest) ?? []
+  /// Returns the rows that the index contains for a tag. Any thread can call this.
+  func indexedRows(ofTag tag: UInt64) -> [UInt64] {
+    index.current?.rowIDs(ofTag: tag) ?? []
   }
 
   /// Returns the rows that may have a key, including those that this transaction added, oldest first.
   ///
   /// Needs the write lock.
-  func candidateRows(of digest: UInt64) -> [UInt64] {
-    var rows = indexedRows(of: digest)
-    if let added = addedRows[digest] { rows += [added.first] + added.others }
+  func candidateRows(ofTag tag: UInt64) -> [UInt64] {
+    var rows = indexedRows(ofTag: tag)
+    if let added = addedRows[tag] { rows += [added.first] + added.others }
     return rows.count < 2 ? rows : Array(Set(rows)).sorted()
   }
 
   /// Loads what the index has for the keys of records into the processor's cache; see ``RecordIndex/loadCells(of:)``.
   func loadIndex(for heads: some Sequence<RecordHeader>) {
     guard let current = index.current else { return }
-    current.loadCells(of: heads.lazy.map { head in IndexEntry.tag(of: head.layout { self.keyDigest(of: $0.key) }) })
+    current.loadCells(of: heads.lazy.map { head in head.layout { self.tag(of: $0.key) } })
   }
 
-  /// The rows of one key that this transaction added; usually one, which needs no array.
+  /// The rows of one tag that this transaction added; usually one, which needs no array.
   struct AddedRows {
     var first: UInt64
     var others: [UInt64] = []
@@ -98,14 +101,14 @@ extension RecordDatabase {
   // MARK: Changes
 
   /// Notes a new record in the journal, and the record of the same key and variant that it replaces, if any.
-  func noteInsertion(of entry: IndexEntry, digest: UInt64, replacing replaced: UInt64?) throws(LMDBError) {
+  func noteInsertion(of entry: IndexEntry, replacing replaced: UInt64?) throws(LMDBError) {
     // Eviction frees cells.
     guard index.hasSpace(for: 1) else { throw LMDBError(code: .mapFull, function: IndexFile.reservation) }
     guard index.note(.insert(entry, replacing: replaced)) else { throw Self.journalFull }
-    if addedRows[digest] == nil {
-      addedRows[digest] = AddedRows(first: entry.rowID)
+    if addedRows[entry.tag] == nil {
+      addedRows[entry.tag] = AddedRows(first: entry.rowID)
     } else {
-      addedRows[digest]?.others.append(entry.rowID)
+      addedRows[entry.tag]?.others.append(entry.rowID)
     }
   }
 

@@ -6,51 +6,43 @@ import LMDB
 extension RecordDatabase {
   // MARK: Adding
 
-  /// Adds a record, and replaces the record of the same variant if there is one.
+  /// Adds a record, after ``replaceVariant(of:tag:changes:in:)``.
   ///
   /// - Parameters:
+  ///   - entry: The record in the index; its row ID is set here.
+  ///   - band: The band whose log receives the record.
   ///   - body: The body for `bodies`; empty if the record contains it.
   ///   - writtenBodyID: The ID of a body whose chunks were already written.
-  /// - Returns: The row ID, the number of replaced records, and the number of removed variants.
+  ///   - replaced: The row of the record of the same variant, whose use count the new record inherits.
+  /// - Returns: The row ID.
   func insert(
-    head: RecordHeader, body: Data, writtenBodyID: UInt64? = nil, counters: inout PersistentCounters,
-    in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) -> (rowID: UInt64, replaced: Int, pushedOut: Int) {
-    let digest = head.layout { keyDigest(of: $0.key) }
-    let others = try replaceVariant(of: head, digest: digest, counters: &counters, in: transaction)
+    _ head: RecordHeader, _ entry: IndexEntry, in band: Band, body: Data, writtenBodyID: UInt64? = nil,
+    replacing replaced: UInt64?, changes: inout RecordChanges, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> UInt64 {
     let head = writtenBodyID.map { head.withBody($0) } ?? head
-    var entry = head.layout { indexEntry(of: $0, rowID: 0, digest: digest) }
-    entry.rowID = band(for: entry, replacing: others.replacedRow).rowID(counters.takeNumber())
-    if writtenBodyID == nil, !head.isBodyInline {
+    var entry = entry
+    entry.rowID = band.rowID(changes.counters.takeNumber())
+    if let writtenBodyID {
+      try meta.remove(MetaKey.partial(writtenBodyID), in: transaction)
+    } else if !head.isBodyInline {
       try putChunks(of: body, head: head, bodyID: entry.rowID, in: transaction)
     }
-    try append(head.bytes, entry, counters: &counters, in: transaction)
+    try append(head.bytes, entry, changes: &changes, in: transaction)
     let date = DateKey(time: SortableTimestamp.encode(head.storedAt), rowID: entry.rowID)
     try dates.put(entry.tagWord, for: date, in: transaction, mode: .append)
-    try noteInsertion(of: entry, digest: digest, replacing: others.replacedRow)
-    counters.add(byteCount: head.layout { $0.storedByteCount })
-    return (entry.rowID, others.replaced, others.pushedOut)
-  }
-
-  /// Returns the band of a new record. Predicts the use count that the index will have after the commit.
-  private func band(for entry: IndexEntry, replacing replaced: UInt64?) -> Band {
-    guard let index = index.current else { return entry.band(inflation: 0) }
-    var entry = entry
-    entry.inflation = index.inflation
-    let cell = replaced.flatMap { index.cell(of: entry.tag, rowID: $0) }
-    let useCount =
-      cell.map { IndexEntry(tagWord: index.tagWord($0), rowWord: 0).useCount } ?? index.ghost(tag: entry.tag)
-    entry.useCount = min(useCount + 1, IndexEntry.maximumUseCount)
-    return entry.band(inflation: index.inflation)
+    try noteInsertion(of: entry, replacing: replaced)
+    changes.counters.add(byteCount: head.layout { $0.storedByteCount })
+    return entry.rowID
   }
 
   /// Appends a record to its log. Whenever a segment becomes full, deletes entries of empty segments.
   private func append(
-    _ record: [UInt8], _ entry: IndexEntry, counters: inout PersistentCounters,
+    _ record: [UInt8], _ entry: IndexEntry, changes: inout RecordChanges,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     let isFull = try heads.append(
-      record, entry: entry, closingByteCount: counters.closingByteCount, open: &counters.openSegments, in: transaction)
+      record, entry: entry, closingByteCount: changes.counters.closingByteCount,
+      open: &changes.counters.openSegments, in: transaction)
     guard isFull else { return }
     nextEmptySegment = try heads.removeEmptySegments(from: nextEmptySegment, in: transaction)
   }
@@ -59,10 +51,12 @@ extension RecordDatabase {
   ///
   /// Marks a record that a soft tombstone covers, because the tombstone does not cover the new row.
   ///
-  /// - Parameter entry: The record in the index; its row is freed.
+  /// - Parameters:
+  ///   - entry: The record in the index; its row is freed.
+  ///   - band: The band whose log receives the record.
   /// - Returns: False if the record does not exist, is corrupt, or is covered by a hard tombstone.
   func move(
-    _ entry: IndexEntry, unlessHiddenBy tombstones: [Tombstone], counters: inout PersistentCounters,
+    _ entry: IndexEntry, to band: Band, unlessHiddenBy tombstones: [Tombstone], changes: inout RecordChanges,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {
     let oldRow = entry.rowID
@@ -76,8 +70,7 @@ extension RecordDatabase {
     }
     guard var record = copy else { return false }
     var entry = entry
-    let inflation = index.current?.inflation ?? 0
-    entry.rowID = entry.band(inflation: inflation).rowID(counters.takeNumber())
+    entry.rowID = band.rowID(changes.counters.takeNumber())
     let (time, bodyID) = record.withUnsafeBytes { record -> (UInt64, UInt64?) in
       let layout = RecordHeaderView(checked: record)
       return (
@@ -85,8 +78,8 @@ extension RecordDatabase {
       )
     }
     if let bodyID { RecordHeader.setBodyID(bodyID, of: &record) }
-    try append(record, entry, counters: &counters, in: transaction)
-    try heads.removeChecked(oldRow, in: transaction)
+    try append(record, entry, changes: &changes, in: transaction)
+    try heads.remove(oldRow, in: transaction)
     let tagWord = try dates.value(for: DateKey(time: time, rowID: oldRow), in: transaction) ?? entry.tagWord
     try dates.remove(DateKey(time: time, rowID: oldRow), in: transaction)
     try dates.put(tagWord, for: DateKey(time: time, rowID: entry.rowID), in: transaction)
@@ -96,12 +89,14 @@ extension RecordDatabase {
 
   /// Removes the record of the same variant, and the oldest record of a key that has too many variants.
   ///
-  /// The new record inherits the use count of `replacedRow`.
-  private func replaceVariant(
-    of head: RecordHeader, digest: UInt64, counters: inout PersistentCounters,
+  /// - Parameter tag: The tag of the record's key in the index.
+  /// - Returns: The numbers of replaced records and of removed variants, and the row whose use count the new record
+  ///   inherits.
+  func replaceVariant(
+    of head: RecordHeader, tag: UInt64, changes: inout RecordChanges,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> (replaced: Int, pushedOut: Int, replacedRow: UInt64?) {
-    let rows = candidateRows(of: digest)
+    let rows = candidateRows(ofTag: tag)
     if rows.isEmpty { return (0, 0, nil) }
     let key = head.key.bytes
     let vary = head.varyBytes
@@ -116,7 +111,7 @@ extension RecordDatabase {
       guard let match else { continue }
       if match.sameVary {
         let isFirst = replacedRow == nil
-        try removeRecord(other, use: isFirst ? .passOn : .forget, counters: &counters, in: transaction)
+        try removeRecord(other, use: isFirst ? .passOn : .forget, changes: &changes, in: transaction)
         if isFirst { replacedRow = other }
         replaced += 1
       } else {
@@ -127,7 +122,7 @@ extension RecordDatabase {
     // Sort by time, because eviction may have moved rows.
     if others.count >= StorageFormat.maximumVariantCountPerKey { others.sort { $0.storedAt < $1.storedAt } }
     while others.count >= StorageFormat.maximumVariantCountPerKey {
-      try removeRecord(others.removeFirst().rowID, counters: &counters, in: transaction)
+      try removeRecord(others.removeFirst().rowID, changes: &changes, in: transaction)
       pushedOut += 1
     }
     return (replaced, pushedOut, replacedRow)
@@ -142,31 +137,13 @@ extension RecordDatabase {
     return byteCount + body.pageCount * pageByteCount + body.sharedByteCount
   }
 
-  /// Writes chunks of a body: those in `range`, or all.
-  func putChunks(
-    _ range: Range<Int>? = nil, of body: Data, head: RecordHeader, bodyID: UInt64,
-    in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) {
-    let chunks = head.layout { self.chunks(of: $0) }
-    for index in range ?? 0..<chunks.count {
-      let part = chunks.range(index)
-      try bodies.reserve(
-        byteCount: part.count, for: ChunkKey(bodyID: bodyID, index: UInt32(index)), in: transaction, mode: .append
-      ) { destination in
-        body.withUnsafeBytes { source in
-          destination.copyMemory(from: UnsafeRawBufferPointer(rebasing: source[part]))
-        }
-      }
-    }
-  }
-
   /// Replaces the record header; the body stays the same, but a small one may move into the record or out of it.
   ///
   /// Returns the record's row, because eviction may have moved it; nil if the record no longer exists.
   ///
   /// - Parameter body: The body; empty if it was in `bodies` when the record was looked up.
   func replaceHead(
-    of rowID: UInt64, with head: RecordHeader, body: Data, counters: inout PersistentCounters,
+    of rowID: UInt64, with head: RecordHeader, body: Data, changes: inout RecordChanges,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> UInt64? {
     guard let rowID = try row(of: head, lastKnownAs: rowID, in: transaction) else { return nil }
@@ -196,7 +173,7 @@ extension RecordDatabase {
       head = head.withBody(old.bodyID)
     }
     try heads.put(head.bytes, for: rowID, in: transaction)
-    counters.replace(byteCount: old.byteCount, with: head.layout { $0.storedByteCount })
+    changes.counters.replace(byteCount: old.byteCount, with: head.layout { $0.storedByteCount })
     return rowID
   }
 
@@ -207,7 +184,7 @@ extension RecordDatabase {
     of head: RecordHeader, lastKnownAs rowID: UInt64, in transaction: borrowing some Transaction & ~Copyable
   ) throws(LMDBError) -> UInt64? {
     if try isRecord(of: head, rowID, in: transaction) { return rowID }
-    for other in indexedRows(of: head.layout({ keyDigest(of: $0.key) })) where other != rowID {
+    for other in indexedRows(ofTag: head.layout({ tag(of: $0.key) })) where other != rowID {
       if try isRecord(of: head, other, in: transaction) { return other }
     }
     return nil

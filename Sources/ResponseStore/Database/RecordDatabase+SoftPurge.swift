@@ -29,13 +29,13 @@ extension RecordDatabase {
   ///   - isInRun: Whether the rows are adjacent, and therefore share the leaves that change.
   /// - Returns: The first row left for the next transaction.
   func markStale(
-    _ rowIDs: [UInt64], coveredBy tombstones: [Tombstone], counters: inout PersistentCounters, isInRun: Bool = false,
+    _ rowIDs: [UInt64], coveredBy tombstones: [Tombstone], changes: inout RecordChanges, isInRun: Bool = false,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> UInt64? {
     var hasMarked = false
     for rowID in rowIDs {
-      if hasMarked, counters.hasFreedEnough { return rowID }
-      if try markStale(rowID, coveredBy: tombstones, counters: &counters, isInRun: isInRun, in: transaction) {
+      if hasMarked, changes.freeing.isExhausted { return rowID }
+      if try markStale(rowID, coveredBy: tombstones, changes: &changes, isInRun: isInRun, in: transaction) {
         hasMarked = true
       }
     }
@@ -43,7 +43,7 @@ extension RecordDatabase {
   }
 
   private func markStale(
-    _ rowID: UInt64, coveredBy tombstones: [Tombstone], counters: inout PersistentCounters, isInRun: Bool,
+    _ rowID: UInt64, coveredBy tombstones: [Tombstone], changes: inout RecordChanges, isInRun: Bool,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {
     let marked = try heads.withHeader(of: rowID, in: transaction) { head -> [UInt8]? in
@@ -54,7 +54,7 @@ extension RecordDatabase {
     }
     guard let marked else { return false }
     try heads.put(marked, for: rowID, in: transaction)
-    counters.countChange(recordByteCount: marked.count, isInRun: isInRun, pageByteCount: pageByteCount)
+    changes.freeing.countChange(recordByteCount: marked.count, isInRun: isInRun, pageByteCount: pageByteCount)
     return true
   }
 }
@@ -66,16 +66,5 @@ extension [Tombstone] {
     let freshness = head.freshness
     let marked = freshness.softPurged(at: date)
     return marked == freshness ? nil : marked
-  }
-}
-
-extension PersistentCounters {
-  /// Counts the pages that are freed because a change of a record in place copies them.
-  fileprivate mutating func countChange(recordByteCount: Int, isInRun: Bool, pageByteCount: Int) {
-    if isInRun {
-      countFreed(byteCount: recordByteCount, pageByteCount: pageByteCount)
-    } else {
-      freeablePageCount -= 1 + recordByteCount / pageByteCount
-    }
   }
 }

@@ -133,10 +133,8 @@ final class RecordDatabase: @unchecked Sendable {
     guard try environment.mainTableStatistics(in: transaction).entryCount == tableCount,
       try heads.hasNoSegments(in: transaction)
     else { return false }
-    let rowCount =
-      try heads.rowCount(in: transaction) + bodies.statistics(in: transaction).entryCount
-      + dates.statistics(in: transaction).entryCount + meta.statistics(in: transaction).entryCount
-    return rowCount == 0
+    let metaCount = try meta.statistics(in: transaction).entryCount
+    return try rowCounts(in: transaction) == RowCounts() && metaCount == 0
   }
 
   /// Returns the counters in the transaction's snapshot.
@@ -155,8 +153,37 @@ final class RecordDatabase: @unchecked Sendable {
     try environment.read { (transaction) throws(LMDBError) in try counters(in: transaction) }
   }
 
-  func setCounters(_ counters: PersistentCounters, in transaction: borrowing WriteTransaction) throws(LMDBError) {
+  /// Runs `body` with the counters of the transaction, and then stores them.
+  ///
+  /// - Parameter pageCount: The number of pages that `body` may free; see ``FreeingBudget``.
+  func change<R>(
+    in transaction: borrowing WriteTransaction, freeing pageCount: Int = FreeingBudget.defaultPageCount,
+    _ body: (inout RecordChanges) throws(LMDBError) -> R
+  ) throws(LMDBError) -> R {
+    var changes = RecordChanges(
+      counters: try counters(in: transaction), freeing: FreeingBudget(pageCount: pageCount))
+    let result = try body(&changes)
+    try setCounters(changes.counters, in: transaction)
+    return result
+  }
+
+  private func setCounters(
+    _ counters: PersistentCounters, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
     try meta.put(counters.encoded, for: MetaKey.counters, in: transaction)
+  }
+
+  /// The numbers of rows in the tables of records, dates and chunks.
+  struct RowCounts: Equatable {
+    var records = 0
+    var dates = 0
+    var chunks = 0
+  }
+
+  func rowCounts(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> RowCounts {
+    RowCounts(
+      records: try heads.rowCount(in: transaction), dates: try dates.statistics(in: transaction).entryCount,
+      chunks: try bodies.statistics(in: transaction).entryCount)
   }
 
   /// Returns the chunks of a body in `bodies`; none for an inline body.

@@ -85,9 +85,9 @@ struct RecordLogs: Sendable {
 
   /// Removes a record. Returns false if it does not exist.
   @discardableResult
-  func removeChecked(_ rowID: UInt64, in transaction: borrowing WriteTransaction) throws(LMDBError) -> Bool {
+  func remove(_ rowID: UInt64, in transaction: borrowing WriteTransaction) throws(LMDBError) -> Bool {
     guard let band = Band(rowID: rowID) else { return false }
-    return try logs[band.number].removeChecked(rowID, in: transaction)
+    return try logs[band.number].remove(rowID, in: transaction)
   }
 
   /// Returns the number of records.
@@ -167,15 +167,12 @@ struct RecordLogs: Sendable {
     }
   }
 
-  /// Returns the highest row ID below a limit.
-  func rowID(
-    below limit: UInt64, in transaction: borrowing some Transaction & ~Copyable
-  ) throws(LMDBError) -> UInt64? {
+  /// Returns the highest row ID of all logs.
+  func lastRowID(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> UInt64? {
     var highest: UInt64?
     for band in Band.all {
-      let rowID = try logs[band.number].withCursor(in: transaction) { (cursor) throws(LMDBError) -> UInt64? in
-        let isInside = try cursor.seek(atOrAfter: limit)
-        return try (isInside ? cursor.previous() : cursor.last()) ? cursor.key : nil
+      let rowID = try self[band].withCursor(in: transaction) { (cursor) throws(LMDBError) -> UInt64? in
+        try cursor.last() ? cursor.key : nil
       }
       if let rowID { highest = max(highest ?? 0, rowID) }
     }
@@ -189,15 +186,6 @@ struct RecordLogs: Sendable {
     try self[band].withCursor(in: transaction) { (cursor) throws(LMDBError) in
       try cursor.seek(atOrAfter: start) ? cursor.key : nil
     }
-  }
-
-  /// Returns the lowest row ID of all logs.
-  func firstRowID(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> UInt64? {
-    var lowest: UInt64?
-    for band in Band.all {
-      if let rowID = try firstRowID(of: band, from: 0, in: transaction) { lowest = min(lowest ?? .max, rowID) }
-    }
-    return lowest
   }
 
   // MARK: Segments

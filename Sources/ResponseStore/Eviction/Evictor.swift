@@ -8,13 +8,12 @@ import LMDB
 /// `MDB_MAP_FULL`, the writer thread evicts, too. Every step is one bounded transaction, because the pages that it
 /// frees become reusable only two transactions later.
 ///
-/// Owns the segment that is being freed. Calls ``DiskSpace``, ``RemovalSweep`` and ``OrphanedChunkDeleter``.
+/// Owns the segment that is being freed. Calls ``DiskSpace`` and ``RemovalSweep``.
 struct Evictor: Sendable {
   let context: StoreContext
   private var database: RecordDatabase { context.database }
   let space: DiskSpace
   let sweep: RemovalSweep
-  let orphanDeleter: OrphanedChunkDeleter
   /// Its lock is held during a step.
   private let cleaner = Monitor(SegmentCleaner())
   /// Whether eviction has begun at the high watermark and not yet reached the low one.
@@ -46,7 +45,7 @@ struct Evictor: Sendable {
     if !wasEvicting {
       // Another process may have been killed while it wrote a body.
       try database.noteUnfinishedBodies(isAlone: false)
-      if try orphanDeleter.deleteOrphanedChunks() { return true }
+      if try deleteOrphanedChunks() { return true }
     }
     guard live > budget.lowPageCount else {
       return try evict(pageCount: .max, entryCount: entryCount - budget.lowEntryCount) > 0
@@ -80,7 +79,7 @@ struct Evictor: Sendable {
       let excessEntries = usage.entryCount + entryCount - budget.entryCount
       guard excess > 0 || excessEntries > 0 else { return }
       // Delete removed records before evicting useful ones.
-      var hasHelped = try orphanDeleter.deleteOrphanedChunks()
+      var hasHelped = try deleteOrphanedChunks()
       if !hasHelped { hasHelped = try sweep.freePages() }
       if !hasHelped, excess > 0 { hasHelped = try evict(pageCount: excess) > 0 }
       if !hasHelped { hasHelped = try evict(pageCount: .max, entryCount: max(excessEntries, 1)) > 0 }
@@ -121,7 +120,7 @@ struct Evictor: Sendable {
   func recoverFromMapFull() -> Bool {
     do throws(LMDBError) {
       try database.environment.clearStaleReaders()
-      while try orphanDeleter.deleteOrphanedChunks() {}
+      while try deleteOrphanedChunks() {}
       let budget = space.budget
       let start = try space.livePageCount()
       // Wait first: while a snapshot pins the freed pages, eviction gains nothing.
@@ -133,7 +132,7 @@ struct Evictor: Sendable {
       guard start > target else { return false }
       var pageCount = budget.cautiousPageCount
       while case let live = try space.livePageCount(), live > target {
-        if try orphanDeleter.deleteOrphanedChunks() { continue }
+        if try deleteOrphanedChunks() { continue }
         do throws(LMDBError) {
           guard try evict(pageCount: min(pageCount, live - target), isCautious: true) > 0 else { break }
         } catch {
@@ -188,7 +187,7 @@ struct Evictor: Sendable {
     // A step may evict nothing, and only drop a segment whose records were all deleted.
     for _ in 0..<Self.maximumStepCount {
       switch try freeSegment(goal) {
-      case nil: return try removeStrays()
+      case nil: return 0
       case 0?: continue
       case let count?: return count
       }
@@ -198,20 +197,14 @@ struct Evictor: Sendable {
 
   private static let maximumStepCount = 256
 
-  /// Deletes index entries and rows of `dates` without a record, which corruption left. Returns their number.
-  ///
-  /// Call this if no record is left.
-  private func removeStrays() throws(LMDBError) -> Int {
-    let dateCount = try database.environment.read { (transaction) throws(LMDBError) in
-      try database.dates.statistics(in: transaction).entryCount
+  /// Deletes some chunks of an orphaned body. Returns false if there is none.
+  func deleteOrphanedChunks() throws(LMDBError) -> Bool {
+    guard let bodyID = database.orphanedBodies.first else { return false }
+    let isDone = try space.commit { (transaction) throws(LMDBError) in
+      try database.removeOrphanedBody(bodyID, pageCount: FreeingBudget.defaultPageCount, in: transaction)
     }
-    guard let index = database.index.current, index.recordCount > 0 || dateCount > 0 else { return 0 }
-    return try space.commit { (transaction) throws(LMDBError) -> Int in
-      var counters = try database.counters(in: transaction)
-      let count = try database.removeStrays(maximumCount: 256, counters: &counters, in: transaction)
-      try database.setCounters(counters, in: transaction)
-      return count
-    }
+    if isDone { database.orphanedBodies.forget(bodyID) }
+    return true
   }
 
   // MARK: Segments
@@ -239,25 +232,28 @@ struct Evictor: Sendable {
     let step = try space.commit { (transaction) throws(LMDBError) -> SegmentCleaner.Step? in
       removed = [:]
       guard let index = database.index.current else { return nil }
-      var counters = try database.counters(in: transaction)
-      counters.freeablePageCount = goal.freeablePageCount
       let tombstones = try context.removals.tombstones(in: transaction)
       let live = try database.environment.livePageCount(in: transaction)
       var count = 0
-      let step = try known.clean(database.heads, rows: rows, index: index, counters: &counters, in: transaction) {
-        (rows, counters) throws(LMDBError) in
-        let freed = try live - database.environment.livePageCount(in: transaction) + counters.deferredPageCount
-        if counters.hasFreedEnough || count >= goal.entryCount || (count > 0 && freed >= goal.pageCount) { return 0 }
-        let rows = rows.prefix(goal.entryCount - count)
-        let next = try evict(rows, counters: &counters, &removed, in: transaction)
-        let doneCount = next.flatMap { next in rows.firstIndex { $0.rowID >= next } } ?? rows.count
-        count += doneCount
-        return doneCount
-      } move: { (entry, counters) throws(LMDBError) in
-        try database.move(entry, unlessHiddenBy: tombstones, counters: &counters, in: transaction)
+      return try database.change(in: transaction, freeing: goal.freeablePageCount) { (changes) throws(LMDBError) in
+        try known.clean(database.heads, rows: rows, index: index, changes: &changes, in: transaction) {
+          (rows, changes) throws(LMDBError) in
+          let freed =
+            try live - database.environment.livePageCount(in: transaction) + changes.freeing.deferredPageCount
+          if changes.freeing.isExhausted || count >= goal.entryCount || (count > 0 && freed >= goal.pageCount) {
+            return 0
+          }
+          let rows = rows.prefix(goal.entryCount - count)
+          let next = try evict(rows, changes: &changes, &removed, in: transaction)
+          let doneCount = next.flatMap { next in rows.firstIndex { $0.rowID >= next } } ?? rows.count
+          count += doneCount
+          return doneCount
+        } move: { (entry, changes) throws(LMDBError) in
+          try database.move(
+            entry, to: entry.band(inflation: index.inflation), unlessHiddenBy: tombstones, changes: &changes,
+            in: transaction)
+        }
       }
-      try database.setCounters(counters, in: transaction)
-      return step
     }
     guard let step else { return nil }
     cleaner.finish(step)
@@ -283,27 +279,21 @@ struct Evictor: Sendable {
   ///
   /// - Returns: The first row that is left for the next transaction; nil if none is.
   func evict(
-    _ rows: ArraySlice<SegmentCleaner.Row>, counters: inout PersistentCounters, _ removed: inout [RemovalReason: Int],
+    _ rows: ArraySlice<SegmentCleaner.Row>, changes: inout RecordChanges, _ removed: inout [RemovalReason: Int],
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> UInt64? {
     let removal = try database.remove(
-      rows.compactMap(\.removable), counters: &counters, isInRun: true, in: transaction)
+      rows.compactMap(\.removable), unreadable: rows.filter { $0.removable == nil }.map(\.rowID), changes: &changes,
+      isInRun: true, in: transaction
+    ) { (_, _) in .remember }
     // The removed rows are in the order of their logs, and the others in ascending order.
     var removedRows = removal.rowIDs.sorted()[...]
     for row in rows where row.rowID == removedRows.first {
       removed[row.reason, default: 0] += 1
       removedRows.removeFirst()
     }
-    // The records that cannot be read, or whose header has changed.
-    let last = removal.next ?? .max
-    let others = removal.changed + rows.filter { $0.removable == nil && $0.rowID < last }.map(\.rowID)
-    guard !others.isEmpty else { return removal.next }
-    let rest = try database.removeRecords(others.sorted(), counters: &counters, isInRun: true, in: transaction) {
-      (_, _) in
-      .remember
-    }
-    removed[.overCapacity, default: 0] += rest.removed
-    return [removal.next, rest.next].compactMap(\.self).min()
+    if removal.otherCount > 0 { removed[.overCapacity, default: 0] += removal.otherCount }
+    return removal.next
   }
 }
 
@@ -324,6 +314,6 @@ private struct EvictionGoal {
     self.isCautious = isCautious
     recordCount = min(budget.cleaningRecordCount, isCautious ? max(pageCount, 1) : .max)
     byteCount = budget.cleaningByteCount
-    freeablePageCount = isCautious ? PersistentCounters().freeablePageCount : budget.freeablePageCount
+    freeablePageCount = isCautious ? FreeingBudget.defaultPageCount : budget.freeablePageCount
   }
 }

@@ -123,22 +123,22 @@ struct SegmentCleaner {
   ///
   /// - Parameters:
   ///   - rows: The result of ``choose(_:open:index:limit:byteCount:in:_:examine:)``.
-  ///   - counters: The counters of the transaction, with the open segments.
+  ///   - changes: The counters of the transaction, with the open segments.
   ///   - evict: Deletes records in the order of their rows, and returns the number of processed ones. The next step
   ///     processes the rest.
   ///   - move: Appends a record again and deletes its old row. Returns false if the record must not survive after all.
   /// - Returns: The step. Pass it to ``finish(_:)`` after the transaction has committed.
   func clean(
-    _ logs: RecordLogs, rows: Rows, index: RecordIndex, counters: inout PersistentCounters,
-    in transaction: borrowing WriteTransaction, evict: ([Row], inout PersistentCounters) throws(LMDBError) -> Int,
-    move: (IndexEntry, inout PersistentCounters) throws(LMDBError) -> Bool
+    _ logs: RecordLogs, rows: Rows, index: RecordIndex, changes: inout RecordChanges,
+    in transaction: borrowing WriteTransaction, evict: ([Row], inout RecordChanges) throws(LMDBError) -> Int,
+    move: (IndexEntry, inout RecordChanges) throws(LMDBError) -> Bool
   ) throws(LMDBError) -> Step {
     var step = Step()
     guard let plan, let band = Band(rowID: plan.segment.firstRowID) else { return step }
     let first = plan.segment.firstRowID
     // Close the segment, so that it takes no more records.
-    if let closed = counters.openSegments.close(first) { try logs.put(closed, in: transaction) }
-    let segments = try logs.segments(open: counters.openSegments, in: transaction)
+    if let closed = changes.counters.openSegments.close(first) { try logs.put(closed, in: transaction) }
+    let segments = try logs.segments(open: changes.counters.openSegments, in: transaction)
     guard segments.contains(where: { $0.firstRowID == first }) else { return step }
     let end = segments.first { $0.firstRowID > first && Band(rowID: $0.firstRowID) == band }?.firstRowID ?? .max
     if index.inflation < plan.inflation { index.inflation = plan.inflation }
@@ -148,13 +148,13 @@ struct SegmentCleaner {
       rest = rest.dropFirst(part.count)
       var leaving: [Row] = []
       for row in part {
-        if row.survives, let entry = row.entry, try move(entry, &counters) {
+        if row.survives, let entry = row.entry, try move(entry, &changes) {
           step.movedCount += 1
         } else {
           leaving.append(row)
         }
       }
-      let count = leaving.isEmpty ? 0 : try evict(leaving, &counters)
+      let count = leaving.isEmpty ? 0 : try evict(leaving, &changes)
       step.evictedCount += count
       if count < leaving.count {
         step.next = leaving[count].rowID

@@ -1,8 +1,6 @@
 import CacheModel
 
 /// The counters of the store: a value of `meta` that each write transaction reads and writes.
-///
-/// Some members are not stored. They count the work of the current transaction.
 struct PersistentCounters: Sendable, Equatable {
   /// The base of the next record's row ID or the next body's ID, a multiple of ``Band/rowIDStep``. Never used twice.
   var nextRowID = Band.rowIDStep
@@ -22,19 +20,6 @@ struct PersistentCounters: Sendable, Equatable {
   var closingByteCount: Int { Segment.closingByteCount(capacityByteCount: Int(clamping: capacityByteCount)) }
   /// The segments that take new records.
   var openSegments = OpenSegments()
-
-  /// The number of pages that the transaction may still free by deleting records. Not stored.
-  ///
-  /// LMDB writes the numbers of the pages that a commit frees as one value. 509 numbers fit into one page. A larger
-  /// value needs contiguous pages, which may not exist even if many pages are free. Bodies beyond the limit are deleted
-  /// later.
-  var freeablePageCount = 448
-  /// The bytes freed in leaves that are not yet counted as pages. Not stored.
-  private var freedByteCount = 0
-  /// The pages of bodies that later transactions delete. Not stored.
-  var deferredPageCount = 0
-  /// Whether the transaction has freed enough pages.
-  var hasFreedEnough: Bool { freeablePageCount <= 0 || deferredPageCount > 0 }
 
   init() {}
 
@@ -78,13 +63,6 @@ struct PersistentCounters: Sendable, Equatable {
   mutating func takeNumber() -> UInt64 {
     defer { nextRowID += Band.rowIDStep }
     return nextRowID
-  }
-
-  /// Counts bytes freed in adjacent leaves.
-  mutating func countFreed(byteCount: Int, pageByteCount: Int) {
-    freedByteCount += byteCount
-    freeablePageCount -= freedByteCount / pageByteCount
-    freedByteCount %= pageByteCount
   }
 
   mutating func add(byteCount: Int) {

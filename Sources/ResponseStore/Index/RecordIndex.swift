@@ -141,16 +141,18 @@ final class RecordIndex: @unchecked Sendable {
 
   /// Returns the cells that may belong to the records of a digest. Any thread of any process can call this.
   @inline(__always)
-  func matches(of digest: UInt64) -> Matches {
-    let tag = IndexEntry.tag(of: digest)
+  func matches(of digest: UInt64) -> Matches { matches(ofTag: IndexEntry.tag(of: digest)) }
+
+  @inline(__always)
+  private func matches(ofTag tag: UInt64) -> Matches {
     let home = home(of: tag)
     return Matches(cells: cells, tag: tag, home: home, cell: firstFreeCell(from: home))
   }
 
-  /// Returns the rows that the cells name for a digest. Any thread of any process can call this.
-  func rowIDs(of digest: UInt64) -> [UInt64] {
+  /// Returns the rows that the cells name for a tag. Any thread of any process can call this.
+  func rowIDs(ofTag tag: UInt64) -> [UInt64] {
     var rowIDs: [UInt64] = []
-    var matches = matches(of: digest)
+    var matches = matches(ofTag: tag)
     while let match = matches.next() { rowIDs.append(match.rowID) }
     return rowIDs
   }

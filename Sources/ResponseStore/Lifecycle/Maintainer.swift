@@ -9,7 +9,6 @@ import SystemFiles
 struct Maintainer: Sendable {
   let context: StoreContext
   let indexMaintainer: IndexMaintainer
-  let orphanDeleter: OrphanedChunkDeleter
   let sweep: RemovalSweep
   let evictor: Evictor
   let capacity: CapacityController
@@ -68,7 +67,7 @@ struct Maintainer: Sendable {
   }
 
   private func runSteps() throws(LMDBError) -> Bool {
-    if try orphanDeleter.deleteOrphanedChunks() { return true }
+    if try evictor.deleteOrphanedChunks() { return true }
     let sweeping = try sweep.step()
     if sweeping.removedCount > 0 { return true }
     if try evictor.evictToLowWatermark() { return true }

@@ -131,7 +131,7 @@ struct RemovalSweep: Sendable {
       batch.selection.isRun ? budget.removedRunCount : budget.scatteredRemovalCount,
       max(database.index.journalCapacity, IndexLayout.minimumJournalCapacity))
     let found = try database.rows(
-      in: batch.selection, from: batch.end ?? batch.selection.start, limit: limit,
+      of: batch.selection, from: batch.end ?? batch.selection.start, limit: limit,
       examinedLimit: Self.maximumExaminedCount, in: transaction)
     batch.progress.examinedCount += UInt64(found.examinedCount)
     batch.end = found.end
@@ -156,7 +156,7 @@ struct RemovalSweep: Sendable {
     var recordCount = 0
     (part.removable, part.corrupt) = try database.removableRecords(rowIDs, in: transaction) { (rowID, head) in
       recordCount += 1
-      return tombstones.hide(rowID: rowID, head) ? .forget : nil
+      return tombstones.fate(rowID: rowID, head)
     }
     if recordCount < rowIDs.count {
       for date in rows where try !database.heads.contains(date.rowID, in: transaction) { part.strays.append(date) }
@@ -183,62 +183,53 @@ struct RemovalSweep: Sendable {
     _ batch: Batch, isCautious: Bool, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Outcome {
     // Another process may have done the same step since.
-    guard let first = batch.tombstones.first, try database.meta.contains(first.metaKey, in: transaction),
+    guard let first = batch.tombstones.first, try database.contains(first, in: transaction),
       try database.sweepProgress(in: transaction) == batch.known
     else { return Outcome(hasMore: true) }
-    var counters = try database.counters(in: transaction)
     // Marking copies the pages of records without freeing any, so it changes half as many.
     let marks = batch.tombstones.contains { $0.mode != .hard }
-    if !isCautious { counters.freeablePageCount = space.budget.freeablePageCount / (marks ? 2 : 1) }
+    let pageCount =
+      isCautious ? FreeingBudget.defaultPageCount : space.budget.freeablePageCount / (marks ? 2 : 1)
     // After a cautious start the freed pages need not be contiguous.
     let isInRun = !isCautious && batch.selection.isRun
     // The writer waits during this transaction; callers of `store(_:)` do not.
     let deadline = MonotonicTime.now + .milliseconds(16)
-    var outcome = Outcome(hasFound: !batch.parts.isEmpty)
-    var rest: DateKey?
-    for (number, part) in batch.parts.enumerated() {
-      rest = part.start
-      if number > 0, counters.hasFreedEnough || MonotonicTime.now > deadline { break }
-      let step = try process(part, of: batch.tombstones, counters: &counters, isInRun: isInRun, in: transaction)
-      outcome.removedCount += step.removed
-      guard step.isDone else { break }
-      rest = nil
+    return try database.change(in: transaction, freeing: pageCount) { (changes) throws(LMDBError) in
+      var outcome = Outcome(hasFound: !batch.parts.isEmpty)
+      var rest: DateKey?
+      for (number, part) in batch.parts.enumerated() {
+        rest = part.start
+        if number > 0, changes.freeing.isExhausted || MonotonicTime.now > deadline { break }
+        let step = try process(part, of: batch.tombstones, changes: &changes, isInRun: isInRun, in: transaction)
+        outcome.removedCount += step.removed
+        guard step.isDone else { break }
+        rest = nil
+      }
+      outcome.hasMore = rest != nil || batch.end != nil
+      if outcome.hasMore {
+        var progress = batch.progress
+        if let rest { progress.next = rest }
+        try database.setSweepProgress(progress, in: transaction)
+      } else {
+        try database.endSweep(of: batch.tombstones, changes: &changes, in: transaction)
+      }
+      return outcome
     }
-    outcome.hasMore = rest != nil || batch.end != nil
-    if outcome.hasMore {
-      var progress = batch.progress
-      if let rest { progress.next = rest }
-      try database.setSweepProgress(progress, in: transaction)
-    } else {
-      try database.endSweep(of: batch.tombstones, counters: &counters, in: transaction)
-    }
-    try database.setCounters(counters, in: transaction)
-    return outcome
   }
 
   /// Deletes and marks the records of a part. Returns the number of deleted records, and whether none is left.
   private func process(
-    _ part: Part, of tombstones: [Tombstone], counters: inout PersistentCounters, isInRun: Bool,
+    _ part: Part, of tombstones: [Tombstone], changes: inout RecordChanges, isInRun: Bool,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> (removed: Int, isDone: Bool) {
-    var removed = 0
     try database.removeStrayDates(part.strays, in: transaction)
-    // Records that are corrupt, or change after they were read. They are read again.
-    var others = part.corrupt
-    if !part.removable.isEmpty {
-      let removal = try database.remove(part.removable, counters: &counters, isInRun: isInRun, in: transaction)
-      removed = removal.rowIDs.count
-      others += removal.changed
-      guard removal.next == nil else { return (removed, false) }
-    }
-    if !others.isEmpty {
-      let step = try database.removeRecords(
-        others.sorted(), coveredBy: tombstones, counters: &counters, in: transaction)
-      removed += step.removed
-      guard step.next == nil else { return (removed, false) }
-    }
+    let removal = try database.remove(
+      part.removable, unreadable: part.corrupt, changes: &changes, isInRun: isInRun, in: transaction,
+      use: tombstones.fate)
+    let removed = removal.rowIDs.count + removal.otherCount
+    guard removal.next == nil else { return (removed, false) }
     let next = try database.markStale(
-      part.unmarked, coveredBy: tombstones, counters: &counters, isInRun: isInRun, in: transaction)
+      part.unmarked, coveredBy: tombstones, changes: &changes, isInRun: isInRun, in: transaction)
     return (removed, next == nil)
   }
 }

@@ -41,6 +41,9 @@ extension [Tombstone] {
     }
   }
 
+  /// Returns the fate of a record's use count if a hard tombstone covers the record; otherwise nil.
+  func fate(rowID: UInt64, _ head: RecordHeaderView?) -> UseCountFate? { hide(rowID: rowID, head) ? .forget : nil }
+
   /// The effect of the tombstones on a record.
   ///
   /// Not inlined, to keep the lookup small: it calls this only if there are tombstones.

@@ -91,14 +91,14 @@ extension Reader {
       return true
     }
     let bodyID = head.bodyID(ofRow: selected.rowID)
-    guard let first = try chunk(0, of: bodyID, chunks, in: transaction) else {
+    guard let first = try database.chunk(0, of: bodyID, chunks, in: transaction) else {
       reportCorruptRecord(selected.rowID)
       return false
     }
     var rest: [UnsafeRawBufferPointer] = []
     rest.reserveCapacity(chunks.count - 1)
     for index in 1..<chunks.count {
-      guard let piece = try chunk(index, of: bodyID, chunks, in: transaction) else {
+      guard let piece = try database.chunk(index, of: bodyID, chunks, in: transaction) else {
         reportCorruptRecord(selected.rowID)
         return false
       }

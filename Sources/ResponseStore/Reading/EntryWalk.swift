@@ -72,15 +72,9 @@ struct EntryWalk {
     if batchCount == Self.maximumBatchCount {
       dateReadAhead.advance(to: try DateKeyCodec.bytes(of: start), in: database.environment, transaction)
     }
-    var rowIDs: [UInt64] = []
-    nextDate = try database.dates.withCursor(in: transaction) { (cursor) throws(LMDBError) -> DateKey? in
-      var more = try cursor.seek(atOrAfter: start)
-      for _ in 0..<batchCount where more {
-        rowIDs.append(try cursor.checkedKey().rowID)
-        more = try cursor.next()
-      }
-      return more ? try cursor.checkedKey() : nil
-    }
+    let found = try database.rows(from: start, limit: batchCount, in: transaction)
+    nextDate = found.end
+    let rowIDs = found.rows.map(\.rowID)
     // In each log, most rows are in the order of their times.
     for band in Band.all {
       if let first = rowIDs.first(where: { Band(rowID: $0) == band }) { try readAheadOfHeads(from: first, transaction) }

@@ -30,13 +30,15 @@ extension Reader {
     // A corrupt header may claim any size. Allocate memory only if the last chunk exists.
     var last: UnsafeRawBufferPointer?
     if chunks.count > 0 {
-      last = try chunk(chunks.count - 1, of: bodyID, chunks, in: transaction)
+      last = try database.chunk(chunks.count - 1, of: bodyID, chunks, in: transaction)
       if last == nil { return nil }
     }
     let record = allocate()
     for index in 0..<chunks.count {
       let isLast = index == chunks.count - 1
-      guard let chunk = isLast ? last : try chunk(index, of: bodyID, chunks, in: transaction) else { return nil }
+      guard let chunk = isLast ? last : try database.chunk(index, of: bodyID, chunks, in: transaction) else {
+        return nil
+      }
       (record.bodyMemory + chunks.range(index).lowerBound).copyMemory(from: chunk.baseAddress!, byteCount: chunk.count)
     }
     return record
@@ -55,18 +57,6 @@ extension Reader {
     } catch {
       return .distantPast
     }
-  }
-
-  /// Returns a chunk of a body in the map, valid until the transaction ends; nil if it is missing or has a wrong size.
-  func chunk(
-    _ index: Int, of bodyID: UInt64, _ chunks: ChunkLayout, in transaction: borrowing ReadTransaction
-  ) throws(LMDBError) -> UnsafeRawBufferPointer? {
-    let key = ChunkKey(bodyID: bodyID, index: UInt32(truncatingIfNeeded: index))
-    let chunk = try database.bodies.withValue(for: key, in: transaction) { (chunk) throws(LMDBError) in
-      chunk.withUnsafeBytes { $0 }
-    }
-    guard let chunk, chunk.count == chunks.range(index).count else { return nil }
-    return chunk
   }
 
   /// Copies the header of a record whose body stays in the store.

@@ -70,7 +70,7 @@ extension Reader {
       return try read { (transaction) throws(LMDBError) -> Data? in
         var copy = Data(capacity: range.count)
         for index in chunks.indices(of: range) {
-          guard let chunk = try chunk(index, of: bodyID, chunks, in: transaction) else { return nil }
+          guard let chunk = try database.chunk(index, of: bodyID, chunks, in: transaction) else { return nil }
           let start = chunks.range(index).lowerBound
           let part = range.clamped(to: chunks.range(index))
           copy.append(

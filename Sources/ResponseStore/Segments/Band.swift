@@ -63,3 +63,17 @@ extension IndexEntry {
     return IndexEntry(tagWord: entry.tagWord, rowWord: entry.rowWord).inflation
   }
 }
+
+extension RecordIndex {
+  /// Returns the band of a new record. Predicts the use count that the index will have after the commit.
+  ///
+  /// - Parameter replaced: The row of the record that it replaces.
+  func band(for entry: IndexEntry, replacing replaced: UInt64?) -> Band {
+    var entry = entry
+    entry.inflation = inflation
+    let cell = replaced.flatMap { self.cell(of: entry.tag, rowID: $0) }
+    let useCount = cell.map { IndexEntry(tagWord: tagWord($0), rowWord: 0).useCount } ?? ghost(tag: entry.tag)
+    entry.useCount = min(useCount + 1, IndexEntry.maximumUseCount)
+    return entry.band(inflation: inflation)
+  }
+}

@@ -117,9 +117,7 @@ struct CapacityController: Sendable {
 
   private func write(_ capacity: Int) throws(LMDBError) {
     try space.commit(changesRecords: false) { (transaction) throws(LMDBError) in
-      var counters = try database.counters(in: transaction)
-      counters.capacityByteCount = UInt64(capacity)
-      try database.setCounters(counters, in: transaction)
+      try database.change(in: transaction) { $0.counters.capacityByteCount = UInt64(capacity) }
     }
   }
 }

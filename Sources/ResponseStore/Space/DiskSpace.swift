@@ -188,7 +188,7 @@ final class DiskSpace: Sendable {
   /// The one or two pages that it needs are always free.
   func commitEmptyTransaction() throws(LMDBError) {
     try database.write(changesRecords: false) { (transaction) throws(LMDBError) in
-      try database.setCounters(try database.counters(in: transaction), in: transaction)
+      try database.change(in: transaction) { _ in }
     }
     noteCommit()
   }

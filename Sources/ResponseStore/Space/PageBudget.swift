@@ -94,7 +94,7 @@ struct PageBudget: Sendable, Equatable {
     cautiousPageCount = evictionRecordCount
     // LMDB's list of freed pages needs one more contiguous page for every 512 pages. If many pages are free, there
     // usually is one.
-    freeablePageCount = min(max(reserve / 4, isLargeChunk ? 2048 : 0, PersistentCounters().freeablePageCount), 8192)
+    freeablePageCount = min(max(reserve / 4, isLargeChunk ? 2048 : 0, FreeingBudget.defaultPageCount), 8192)
     // Larger steps write the same branch pages and the free list less often.
     removedRunCount = isFileOversized ? 4 * evictionRecordCount : min(max(4 * recordCount, 32), 16_384)
     scatteredRemovalCount = isFileOversized ? evictionRecordCount : min(max(recordCount, 32), 4096)

@@ -1,5 +1,4 @@
 import FoundationEssentials
-import Glibc
 import LMDB
 
 /// Writes a body that is larger than a batch in several transactions, none of which changes more pages than a batch.
@@ -15,7 +14,7 @@ extension Writer {
       if bodyID != 0 { database.orphanedBodies.note(bodyID) }
       // Delete the chunks now, because the next attempt needs these pages.
       do throws(LMDBError) {
-        while try orphanDeleter.deleteOrphanedChunks() {}
+        while try evictor.deleteOrphanedChunks() {}
       } catch {
         // The disk is full or failing; the eviction thread retries.
       }
@@ -35,7 +34,12 @@ extension Writer {
       try evictor.ensureFreePages(range.count * database.pageCount(ofChunk: chunkByteCount) + 16, entryCount: 1)
       let known = bodyID
       bodyID = try space.commit { (transaction) throws(LMDBError) -> UInt64 in
-        let bodyID = try known != 0 ? known : reserveBody(in: transaction)
+        let bodyID =
+          try known != 0
+          ? known
+          : database.change(in: transaction) { (changes) throws(LMDBError) in
+            try database.beginBody(changes: &changes, in: transaction)
+          }
         try database.putChunks(range, of: write.bodyApart, head: write.head, bodyID: bodyID, in: transaction)
         return bodyID
       }
@@ -46,27 +50,17 @@ extension Writer {
     let reserved = bodyID
     return try space.commit { (transaction) throws(LMDBError) in
       var result = WriteResult()
-      var counters = try database.counters(in: transaction)
-      if isComplete, let remaining = afterRemovals(write) {
-        counters.knownRemoval = max(counters.knownRemoval, context.removalLog.sequence)
-        try put(remaining, bodyID: reserved, counters: &counters, result: &result, in: transaction)
-        try database.meta.remove(MetaKey.partial(reserved), in: transaction)
-      } else {
-        database.orphanedBodies.note(reserved)
-        result.dropped += 1
-        try removeSupersededVariant(write, counters: &counters, result: &result, in: transaction)
+      try database.change(in: transaction) { (changes) throws(LMDBError) in
+        if isComplete, let remaining = afterRemovals(write) {
+          changes.counters.knownRemoval = max(changes.counters.knownRemoval, context.removalLog.sequence)
+          try put(remaining, bodyID: reserved, changes: &changes, result: &result, in: transaction)
+        } else {
+          database.orphanedBodies.note(reserved)
+          result.dropped += 1
+          try removeSupersededVariant(write, changes: &changes, result: &result, in: transaction)
+        }
       }
-      try database.setCounters(counters, in: transaction)
       return result
     }
-  }
-
-  /// Takes a body ID, and records in `meta` that this process writes its chunks.
-  private func reserveBody(in transaction: borrowing WriteTransaction) throws(LMDBError) -> UInt64 {
-    var counters = try database.counters(in: transaction)
-    let bodyID = counters.takeNumber()
-    try database.setCounters(counters, in: transaction)
-    try database.meta.put(UnfinishedBody.encode(processID: getpid()), for: MetaKey.partial(bodyID), in: transaction)
-    return bodyID
   }
 }

@@ -8,15 +8,14 @@ import SystemFiles
 ///
 /// The writer thread runs it. In a store without threads, ``ResponseStore/writePending()`` and calls that wait for the
 /// writer run it.
-/// Owns no state: the queue and the pending writes have locks of their own. Calls ``Evictor``,
-/// ``OrphanedChunkDeleter``, ``DiskSpace``, ``HolePuncher`` and ``IndexMaintainer``.
+/// Owns no state: the queue and the pending writes have locks of their own. Calls ``Evictor``, ``DiskSpace``,
+/// ``HolePuncher`` and ``IndexMaintainer``.
 struct Writer: Sendable {
   let context: StoreContext
   var database: RecordDatabase { context.database }
   private var queue: Monitor<WriteQueue> { context.queue }
   let space: DiskSpace
   let evictor: Evictor
-  let orphanDeleter: OrphanedChunkDeleter
   let puncher: HolePuncher
   let indexMaintainer: IndexMaintainer
 
@@ -230,51 +229,25 @@ struct Writer: Sendable {
     _ batch: WriteBatch, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> WriteResult {
     var result = WriteResult()
-    var counters = try database.counters(in: transaction)
-    for rowID in batch.corruptRowIDs where try database.removeRecord(rowID, counters: &counters, in: transaction) {
-      result.removed[.corrupt, default: 0] += 1
-    }
-    if batch.appliesRemovals {
-      try applyLoggedRemovals(limit: batch.removalLimit, counters: &counters, result: &result, in: transaction)
-    }
-    database.loadIndex(for: batch.writes.lazy.map(\.head))
-    for write in batch.writes {
-      guard let remaining = afterRemovals(write) else {
-        if !write.isDiscard { result.dropped += 1 }
-        try removeSupersededVariant(write, counters: &counters, result: &result, in: transaction)
-        continue
+    try database.change(in: transaction) { (changes) throws(LMDBError) in
+      for rowID in batch.corruptRowIDs where try database.removeRecord(rowID, changes: &changes, in: transaction) {
+        result.removed[.corrupt, default: 0] += 1
       }
-      try put(remaining, bodyID: nil, counters: &counters, result: &result, in: transaction)
+      if batch.appliesRemovals {
+        try applyLoggedRemovals(limit: batch.removalLimit, changes: &changes, result: &result, in: transaction)
+      }
+      database.loadIndex(for: batch.writes.lazy.map(\.head))
+      for write in batch.writes {
+        guard let remaining = afterRemovals(write) else {
+          if !write.isDiscard { result.dropped += 1 }
+          try removeSupersededVariant(write, changes: &changes, result: &result, in: transaction)
+          continue
+        }
+        try put(remaining, bodyID: nil, changes: &changes, result: &result, in: transaction)
+      }
+      changes.counters.knownRemoval = max(changes.counters.knownRemoval, context.removalLog.sequence)
     }
-    counters.knownRemoval = max(counters.knownRemoval, context.removalLog.sequence)
-    try database.setCounters(counters, in: transaction)
     return result
-  }
-
-  /// The number of records that the removals of one transaction delete at once on a full disk.
-  private static let smallRemovalLimit = 8
-
-  /// Applies the removals that are in force and not yet in the database.
-  private func applyLoggedRemovals(
-    limit: Int, counters: inout PersistentCounters, result: inout WriteResult,
-    in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) {
-    result.pageCountBefore = try database.environment.livePageCount(in: transaction)
-    let last = context.removalLog.sequence
-    var budget = limit
-    while counters.lastAppliedRemoval < last {
-      let sequence = counters.lastAppliedRemoval + 1
-      if case .removal(let scope, let mode) = context.removalLog.content(of: sequence) {
-        let (removed, isApplied) = try database.apply(
-          scope, mode, sequence: sequence, budget: &budget, counters: &counters, in: transaction)
-        result.removed[.requested, default: 0] += removed
-        guard isApplied else { break }
-      }
-      counters.lastAppliedRemoval = sequence
-    }
-    result.lastAppliedRemoval = counters.lastAppliedRemoval
-    result.freedPageCount =
-      try result.pageCountBefore - database.environment.livePageCount(in: transaction) + counters.deferredPageCount
   }
 
   /// The response after the removals since it was accepted; nil if one of them has removed it. A later removal hides
@@ -285,25 +258,25 @@ struct Writer: Sendable {
 
   /// Deletes the older record that a removed or discarded write replaces, because it must not reappear.
   func removeSupersededVariant(
-    _ write: PendingWrite, counters: inout PersistentCounters, result: inout WriteResult,
+    _ write: PendingWrite, changes: inout RecordChanges, result: inout WriteResult,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     if write.isUpdate { return }
     result.removed[write.isDiscard ? .replaced : .requested, default: 0] += try database.removeVariant(
-      of: write.head, counters: &counters, in: transaction)
+      of: write.head, changes: &changes, in: transaction)
   }
 
   /// Inserts or updates one record.
   ///
   /// - Parameter bodyID: The ID of a body whose chunks are already written; nil to write them.
   func put(
-    _ write: PendingWrite, bodyID: UInt64?, counters: inout PersistentCounters, result: inout WriteResult,
+    _ write: PendingWrite, bodyID: UInt64?, changes: inout RecordChanges, result: inout WriteResult,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     if write.isUpdate {
       // The record has a row by now, or was dropped: an update of a queued record has become an insertion.
       if let rowID = try database.replaceHead(
-        of: write.rowID, with: write.head, body: write.bodyApart, counters: &counters, in: transaction)
+        of: write.rowID, with: write.head, body: write.bodyApart, changes: &changes, in: transaction)
       {
         result.rows.append((write, rowID))
         result.updates += 1
@@ -312,13 +285,18 @@ struct Writer: Sendable {
       }
       return
     }
-    let inserted = try database.insert(
-      head: write.head, body: write.bodyApart, writtenBodyID: bodyID, counters: &counters, in: transaction)
-    result.rows.append((write, inserted.rowID))
+    let entry = write.head.layout { database.indexEntry(of: $0, rowID: 0) }
+    let others = try database.replaceVariant(of: write.head, tag: entry.tag, changes: &changes, in: transaction)
+    let band =
+      database.index.current?.band(for: entry, replacing: others.replacedRow) ?? entry.band(inflation: 0)
+    let rowID = try database.insert(
+      write.head, entry, in: band, body: write.bodyApart, writtenBodyID: bodyID, replacing: others.replacedRow,
+      changes: &changes, in: transaction)
+    result.rows.append((write, rowID))
     result.writes += 1
     result.writtenByteCount += write.head.bytes.count + write.bodyApart.count
-    if inserted.replaced > 0 { result.removed[.replaced, default: 0] += inserted.replaced }
-    if inserted.pushedOut > 0 { result.removed[.tooManyVariants, default: 0] += inserted.pushedOut }
+    if others.replaced > 0 { result.removed[.replaced, default: 0] += others.replaced }
+    if others.pushedOut > 0 { result.removed[.tooManyVariants, default: 0] += others.pushedOut }
   }
 
   // MARK: Failure
@@ -359,7 +337,7 @@ struct WriteBatch {
   /// Whether logged removals are applied.
   var appliesRemovals = false
   /// The number of records that removals delete at once.
-  var removalLimit = RecordDatabase.directRemovalLimit
+  var removalLimit = Writer.directRemovalLimit
   var isEmpty: Bool { writes.isEmpty && corruptRowIDs.isEmpty && !appliesRemovals }
 }
 

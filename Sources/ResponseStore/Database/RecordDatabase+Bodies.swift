@@ -1,0 +1,98 @@
+import FoundationEssentials
+import Glibc
+import LMDB
+
+/// The chunks of bodies, and the bodies that several transactions write or delete.
+extension RecordDatabase {
+  /// Returns a chunk of a body in the map, valid until the transaction ends; nil if it is missing or has a wrong size.
+  func chunk(
+    _ index: Int, of bodyID: UInt64, _ chunks: ChunkLayout, in transaction: borrowing ReadTransaction
+  ) throws(LMDBError) -> UnsafeRawBufferPointer? {
+    let key = ChunkKey(bodyID: bodyID, index: UInt32(truncatingIfNeeded: index))
+    let chunk = try bodies.withValue(for: key, in: transaction) { (chunk) throws(LMDBError) in
+      chunk.withUnsafeBytes { $0 }
+    }
+    guard let chunk, chunk.count == chunks.range(index).count else { return nil }
+    return chunk
+  }
+
+  /// Calls `body` with the number and the bytes of each chunk of a body, in order, until it returns false.
+  func forEachChunk(
+    ofBody bodyID: UInt64, in transaction: borrowing some Transaction & ~Copyable,
+    _ body: (UInt32, UnsafeRawBufferPointer) throws(LMDBError) -> Bool
+  ) throws(LMDBError) {
+    try bodies.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+      var more = try cursor.seek(atOrAfter: ChunkKey(bodyID: bodyID, index: 0))
+      while more {
+        let key = try cursor.checkedKey()
+        guard key.bodyID == bodyID else { return }
+        more = try cursor.withValue { (chunk) throws(LMDBError) in
+          try chunk.withUnsafeBytes { (chunk) throws(LMDBError) in try body(key.index, chunk) }
+        }
+        if more { more = try cursor.next() }
+      }
+    }
+  }
+
+  /// Writes chunks of a body: those in `range`, or all.
+  func putChunks(
+    _ range: Range<Int>? = nil, of body: Data, head: RecordHeader, bodyID: UInt64,
+    in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    let chunks = head.layout { self.chunks(of: $0) }
+    for index in range ?? 0..<chunks.count {
+      let part = chunks.range(index)
+      try bodies.reserve(
+        byteCount: part.count, for: ChunkKey(bodyID: bodyID, index: UInt32(index)), in: transaction, mode: .append
+      ) { destination in
+        body.withUnsafeBytes { source in
+          destination.copyMemory(from: UnsafeRawBufferPointer(rebasing: source[part]))
+        }
+      }
+    }
+  }
+
+  /// Deletes the chunks of a body, or as many as free about `pageCount` pages. Returns true if none is left.
+  @discardableResult
+  func removeChunks(
+    of bodyID: UInt64, pageCount limit: Int = .max, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> Bool {
+    var keys: [ChunkKey] = []
+    var pageCount = 0
+    var isComplete = true
+    try forEachChunk(ofBody: bodyID, in: transaction) { (index, chunk) in
+      isComplete = pageCount < limit
+      guard isComplete else { return false }
+      keys.append(ChunkKey(bodyID: bodyID, index: index))
+      pageCount += self.pageCount(ofChunk: chunk.count)
+      return true
+    }
+    try bodies.removeEach(of: keys, in: transaction)
+    return isComplete
+  }
+
+  // MARK: In several transactions
+
+  /// Returns the ID of a new body, and records that this process writes its chunks. ``insert(_:_:in:body:writtenBodyID:replacing:changes:in:)``
+  /// ends that.
+  func beginBody(changes: inout RecordChanges, in transaction: borrowing WriteTransaction) throws(LMDBError) -> UInt64 {
+    let bodyID = changes.counters.takeNumber()
+    try meta.put(UnfinishedBody.encode(processID: getpid()), for: MetaKey.partial(bodyID), in: transaction)
+    return bodyID
+  }
+
+  /// Records a body as orphaned, so that later transactions delete it.
+  func addOrphanedBody(_ bodyID: UInt64, in transaction: borrowing WriteTransaction) throws(LMDBError) {
+    try meta.put(UnfinishedBody.encode(processID: 0), for: MetaKey.partial(bodyID), in: transaction)
+    orphanedBodies.note(bodyID)
+  }
+
+  /// Deletes some chunks of an orphaned body. Returns true if none is left, or if the body has a record header after all.
+  func removeOrphanedBody(
+    _ bodyID: UInt64, pageCount: Int, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> Bool {
+    guard try meta.contains(MetaKey.partial(bodyID), in: transaction) else { return true }
+    guard try removeChunks(of: bodyID, pageCount: pageCount, in: transaction) else { return false }
+    return try meta.remove(MetaKey.partial(bodyID), in: transaction)
+  }
+}
