@@ -70,16 +70,14 @@ struct ClosingTests {
       let isClosed = environment.close()
       ended.withLock { $0 = isClosed }
     }.start()
-    while true {
-      if let isClosed = ended.withLock({ $0 }) { return isClosed }
-      usleep(1000)
-    }
+    waitUntil { ended.withLock { $0 != nil } }
+    return ended.withLock { $0 } ?? false
   }
 
   @Test("Threads that read and write during closing get a correct value or an error")
   func closingDuringTransactions() throws {
-    for _ in 0..<20 {
-      let fixture = try Fixture()
+    for _ in 0..<5 {
+      let fixture = try Fixture(mapByteCount: 16 << 20)
       let (environment, table) = (fixture.environment, fixture.table)
       try fixture.put(1...10)
       let reads = Reads()
@@ -105,9 +103,9 @@ struct ClosingTests {
         }
       }
       for thread in threads { thread.start() }
-      while reads.count.load(ordering: .relaxed) < 50 { usleep(100) }
+      waitUntil { reads.count.load(ordering: .relaxed) >= 50 }
       while !environment.close() {}
-      while reads.endedThreadCount.load(ordering: .acquiring) < threads.count { usleep(100) }
+      waitUntil { reads.endedThreadCount.load(ordering: .acquiring) == threads.count }
       _ = try fixture.directory.open()
     }
   }

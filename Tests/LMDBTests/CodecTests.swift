@@ -51,26 +51,4 @@ struct CodecTests {
       #expect(onePair.lexicographicallyPrecedes(twoPair) == ((a, b) < (first, d)))
     }
   }
-
-  @Test("A table is sorted by its keys", arguments: [4, 5] as [UInt64])
-  func tableOrder(seed: UInt64) throws {
-    var random = SeededGenerator(seed: seed)
-    let fixture = try Fixture(mapByteCount: 4 << 20)
-    let numbers = Set((0..<500).map { _ in random.next() >> (random.next() % 64) })
-    try fixture.put(numbers)
-    #expect(try fixture.keys() == numbers.sorted())
-
-    let words = Set(
-      (0..<300).map { _ in String((0..<3).map { _ in "aäß\u{10FFFF}€z".randomElement(using: &random)! }) })
-    let table = try fixture.environment.table("words", key: UTF8Codec.self, value: EmptyCodec.self)
-    let stored = try fixture.environment.write { transaction throws(LMDBError) in
-      for word in words { try table.put((), for: word, in: transaction) }
-      return try table.withCursor(in: transaction) { cursor throws(LMDBError) in
-        var stored: [String] = []
-        while try cursor.next() { stored.append(cursor.key!) }
-        return stored
-      }
-    }
-    #expect(stored == words.sorted { $0.unicodeScalars.lexicographicallyPrecedes($1.unicodeScalars) })
-  }
 }

@@ -32,30 +32,6 @@ struct CursorTests {
     }
   }
 
-  @Test("The first move of a new cursor starts at the first or the last entry")
-  func firstMove() throws {
-    _ = try withCursor { cursor, _, _ throws(LMDBError) in
-      #expect(try cursor.next())
-      #expect(cursor.key == 10)
-    }
-    _ = try withCursor { cursor, _, _ throws(LMDBError) in
-      #expect(try cursor.previous())
-      #expect(cursor.key == 50)
-    }
-  }
-
-  @Test("Every move fails in an empty table")
-  func empty() throws {
-    _ = try withCursor(count: 0) { cursor, _, _ throws(LMDBError) in
-      #expect(try !cursor.first())
-      #expect(try !cursor.last())
-      #expect(try !cursor.next())
-      #expect(try !cursor.previous())
-      #expect(try !cursor.seek(to: 1))
-      #expect(try !cursor.seek(atOrAfter: 1))
-    }
-  }
-
   @Test("Seeking finds the key or the next one")
   func seek() throws {
     _ = try withCursor { cursor, _, _ throws(LMDBError) in
@@ -73,15 +49,6 @@ struct CursorTests {
     }
   }
 
-  @Test("A cursor lends its key and value")
-  func borrowing() throws {
-    _ = try withCursor { cursor, _, _ throws(LMDBError) in
-      #expect(try cursor.seek(to: 40))
-      #expect(try cursor.withKey { key throws(LMDBError) in key.byteCount } == 8)
-      #expect(try cursor.withValue { value throws(LMDBError) in value.unsafeLoad(as: UInt8.self) } == 40)
-    }
-  }
-
   @Test("Removing entries while moving forward skips no entry", arguments: [8, 900])
   func removeForwards(byteCount: Int) throws {
     let fixture = try withCursor(count: 60, byteCount: byteCount) { cursor, _, _ throws(LMDBError) in
@@ -94,29 +61,6 @@ struct CursorTests {
       #expect(seen == (1...60).map { $0 * 10 })
     }
     #expect(try fixture.keys() == (1...60).map { $0 * 10 }.filter { $0 % 20 != 0 })
-  }
-
-  @Test("Removing entries while moving backward skips no entry", arguments: [8, 900])
-  func removeBackwards(byteCount: Int) throws {
-    let fixture = try withCursor(count: 60, byteCount: byteCount) { cursor, _, _ throws(LMDBError) in
-      var seen: [UInt64] = []
-      while try cursor.previous() {
-        let key = cursor.key!
-        seen.append(key)
-        if key % 30 != 0 { try cursor.remove() }
-      }
-      #expect(seen == (1...60).reversed().map { $0 * 10 })
-    }
-    #expect(try fixture.keys() == (1...60).map { $0 * 10 }.filter { $0 % 30 == 0 })
-  }
-
-  @Test("Removing all entries leaves an empty table")
-  func removeEverything() throws {
-    let fixture = try withCursor(count: 200, byteCount: 900) { cursor, _, _ throws(LMDBError) in
-      while try cursor.next() { try cursor.remove() }
-      #expect(try !cursor.first())
-    }
-    #expect(try fixture.keys() == [])
   }
 
   @Test("A cursor keeps its entry while the table changes")

@@ -4,20 +4,6 @@ import Testing
 
 @Suite("Environment")
 struct EnvironmentTests {
-  @Test("Stored entries persist after closing and reopening")
-  func persistence() throws {
-    let directory = TemporaryDirectory()
-    do {
-      let environment = try directory.open()
-      let table = try environment.table("t", key: UTF8Codec.self, value: BigEndianUInt64Codec.self)
-      try environment.write { transaction throws(LMDBError) in _ = try table.put(7, for: "seven", in: transaction) }
-    }
-    let environment = try directory.open()
-    let table = try environment.table("t", key: UTF8Codec.self, value: BigEndianUInt64Codec.self)
-    let value = try environment.read { transaction throws(LMDBError) in try table.value(for: "seven", in: transaction) }
-    #expect(value == 7)
-  }
-
   @Test("Opening a directory again by any path returns the same object and ignores the options")
   func sharing() throws {
     let directory = TemporaryDirectory()
@@ -40,12 +26,6 @@ struct EnvironmentTests {
   private func relativePath(to path: String) -> String {
     let depth = FileManager.default.currentDirectoryPath.split(separator: "/").count
     return String(repeating: "../", count: depth) + path.dropFirst()
-  }
-
-  @Test("Two directories have different environments")
-  func twoDirectories() throws {
-    let (first, second) = (TemporaryDirectory(), TemporaryDirectory())
-    #expect(try first.open() !== second.open())
   }
 
   @Test("Releasing the last reference closes the environment, and the next open uses its own options")
@@ -94,24 +74,6 @@ struct EnvironmentTests {
     withExtendedLifetime(environment) {}
   }
 
-  @Test("The environment reports its sizes, limits and last transaction")
-  func information() throws {
-    let fixture = try Fixture(mapByteCount: (1 << 20) + 100)
-    let environment = fixture.environment
-    #expect(environment.openedProcessID == getpid())
-    #expect(environment.pageByteCount == Int(getpagesize()))
-    #expect(environment.maximumKeyByteCount == 511)
-    let before = environment.information
-    #expect(before.mapByteCount == 1 << 20)
-    #expect(before.maximumReaders == 1024)
-    #expect(before.lastTransactionID == environment.lastTransactionID)
-    try fixture.put(1...10)
-    #expect(environment.lastTransactionID == before.lastTransactionID + 1)
-    #expect(environment.information.lastPageNumber >= before.lastPageNumber)
-    try environment.synchronize()
-    #expect(try environment.clearStaleReaders() == 0)
-  }
-
   @Test("New files are readable by the owner only, unless the options say otherwise")
   func fileMode() throws {
     func mode(_ path: String) throws -> Int? {
@@ -147,14 +109,6 @@ struct EnvironmentTests {
     try FileManager.default.removeItem(atPath: directory.dataFile)
     // Failed attempts do not prevent a later open.
     #expect(code(directory.path) == nil)
-  }
-
-  @Test("A data file of another LMDB version cannot be opened")
-  func versionMismatch() throws {
-    let directory = TemporaryDirectory()
-    _ = try Fixture.populated(directory)
-    try directory.overwriteDataFile(at: 20, with: [9, 0, 0, 0])
-    #expect(error { () throws(LMDBError) in try directory.open() }?.code == .versionMismatch)
   }
 
   @Test("Opening a directory without permission fails")

@@ -100,43 +100,6 @@ struct FreePagesTests {
     }
   }
 
-  @Test("Free pages can be released in steps")
-  func steps() throws {
-    try withEnvironment { environment, table, directory in
-      try fill(environment, table)
-      try remove(environment, table) { $0 % 2 == 0 }
-      var steps = 0
-      var position: LMDBEnvironment.FreePagePosition? = .start
-      while let start = position {
-        position = try environment.releaseFreePages(from: start, maximumPageCount: 64).next
-        steps += 1
-      }
-      #expect(steps > 5)
-      #expect(blockByteCount(directory) < 500 * 20_000 * 6 / 10)
-    }
-  }
-
-  @Test("Pages of a reader's snapshot are not released until the read ends")
-  func reader() throws {
-    try withEnvironment { environment, table, directory in
-      try fill(environment, table)
-      try environment.read { (transaction) throws(LMDBError) in
-        do {
-          try remove(environment, table) { _ in true }
-        } catch {
-          Issue.record(error)
-        }
-        let released = try environment.releaseFreePages()
-        #expect(released.byteCount < 1 << 20)
-        for number: UInt64 in 0..<500 {
-          let stored = try table.value(for: number, in: transaction)
-          #expect(stored == value(number))
-        }
-      }
-      #expect(try environment.releaseFreePages().byteCount >= 500 * 20_000)
-    }
-  }
-
   @Test("A reader in another process pins its pages")
   func otherProcess() async throws {
     let directory = FileManager.default.temporaryDirectory.appendingPathComponent("pages-\(UUID().uuidString)").path

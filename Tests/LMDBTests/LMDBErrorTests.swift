@@ -35,12 +35,6 @@ struct LMDBErrorTests {
     #expect(code.description.hasSuffix("(\(number))"))
   }
 
-  @Test("The code that the header lacks follows the last code of the header")
-  func problem() {
-    #expect(LMDBError.Code.problem.rawValue == CLMDB.MDB_LAST_ERRCODE + 1)
-    #expect(LMDBError.Code.problem.description.hasPrefix("MDB_PROBLEM: "))
-  }
-
   @Test(
     "Each errno has the operating system's number and text",
     arguments: [
@@ -52,13 +46,6 @@ struct LMDBErrorTests {
   func errno(code: LMDBError.Code, number: CInt) {
     #expect(code.rawValue == number)
     #expect(code.description == "\(String(cString: strerror(number))) (\(number))")
-  }
-
-  @Test("All codes are distinct")
-  func distinct() {
-    let own: [LMDBError.Code] = [.problem, .forked, .undecodable, .dataFileReplaced]
-    let all = Set(Self.headerCodes.map(\.0) + own)
-    #expect(all.count == Self.headerCodes.count + own.count)
   }
 
   @Test("The description contains the function and the reason")

@@ -64,49 +64,6 @@ struct ReadAheadTests {
     }
   }
 
-  @Test("The windows end with the leaf before the end of the scan", arguments: [50, 1_000])
-  func end(pageCount: Int) throws {
-    let fixture = try Fixture(mapByteCount: 16 << 20)
-    try fixture.put(0..<6000, byteCount: 400)
-    let after = try pages(of: fixture, from: 4000).leaves
-    let expected = try pages(of: fixture, from: 1234).leaves.filter { !after.dropFirst().contains($0) }
-    let windows = try windows(of: fixture, from: 1234, to: 4000, pageCount: pageCount)
-    let named = windows.flatMap { $0.runs.flatMap(Array.init) }.sorted()
-    // The leaf with the end itself is left out if it begins there.
-    #expect(named == expected.sorted() || named == expected.filter { $0 != after.first }.sorted())
-    #expect(windows.last?.next == nil)
-  }
-
-  @Test("The pages of large values are listed with their leaf pages")
-  func largeValues() throws {
-    let fixture = try Fixture(mapByteCount: 16 << 20)
-    try fixture.put(0..<300, byteCount: 9000)
-    try fixture.put(stride(from: 7, to: 300, by: 50), byteCount: 30)
-    let expected = try pages(of: fixture, from: 0)
-    let named = try windows(of: fixture, from: 0, pageCount: 64, includesLargeValues: true).flatMap {
-      $0.runs.flatMap(Array.init)
-    }
-    // A value of 9,000 bytes and its header take three pages.
-    #expect(named.sorted() == (expected.leaves + expected.values.flatMap { [$0, $0 + 1, $0 + 2] }).sorted())
-  }
-
-  @Test("Read-ahead proceeds through all windows and ignores empty and missing tables")
-  func advance() throws {
-    let fixture = try Fixture(mapByteCount: 16 << 20)
-    try fixture.put(0..<200, byteCount: 400)
-    _ = try fixture.environment.table("empty", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
-    try fixture.environment.read { (transaction) throws(LMDBError) in
-      for name in ["table", "empty", "missing"] {
-        var readAhead = ReadAhead(table: name, windowPageCount: 4)
-        for key in 0..<250 as Range<UInt64> {
-          let bytes = withUnsafeBytes(of: key.bigEndian) { [UInt8]($0) }
-          readAhead.advance(to: bytes, in: fixture.environment, transaction)
-        }
-      }
-    }
-    #expect(try fixture.keys().count == 200)
-  }
-
   @Test("Released pages are read again when they are used")
   func release() throws {
     let fixture = try Fixture(mapByteCount: 16 << 20)

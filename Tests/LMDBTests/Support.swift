@@ -4,13 +4,13 @@ import Synchronization
 
 /// A temporary directory that is removed when this object is released.
 final class TemporaryDirectory: Sendable {
-  /// The parent of all temporary directories.
+  /// The parent of all temporary directories, in memory, where syncs cost nothing.
   ///
   /// Exit tests inherit it and end without cleaning up. The first process removes it when it exits.
   static let root: String = {
     let variable = "LMDB_TESTS_ROOT"
     if let inherited = ProcessInfo.processInfo.environment[variable] { return inherited }
-    let root = FileManager.default.temporaryDirectory.appendingPathComponent("LMDBTests-\(UUID().uuidString)").path
+    let root = memoryDirectory(for: 64 << 20)
     setenv(variable, root, 1)
     atexit {
       // Ignore failures: the system cleans its temporary directory.

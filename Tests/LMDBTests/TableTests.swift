@@ -25,38 +25,6 @@ struct TableTests {
     #expect(try fixture.keys() == [1, 5, 6, 7])
   }
 
-  @Test("Appending fills pages better than inserting")
-  func appendingFillsPages() throws {
-    func pages(_ mode: PutMode) throws -> Int {
-      let fixture = try Fixture(mapByteCount: 4 << 20)
-      return try fixture.environment.write { transaction throws(LMDBError) in
-        for key in 0..<500 as Range<UInt64> {
-          try fixture.table.put(bytes(key, 1_000), for: key, in: transaction, mode: mode)
-        }
-        return try fixture.table.statistics(in: transaction).leafPageCount
-      }
-    }
-    let appended = try pages(.append)
-    #expect(appended <= 500 / 3)
-    #expect(try pages(.upsert) > appended)
-  }
-
-  @Test("A missing key has no value, is not contained and is not removed")
-  func missing() throws {
-    let fixture = try Fixture()
-    let table = fixture.table
-    try fixture.put([1])
-    try fixture.environment.write { transaction throws(LMDBError) in
-      #expect(try table.value(for: 2, in: transaction) == nil)
-      #expect(try table.withValue(for: 2, in: transaction) { _ throws(LMDBError) in true } == nil)
-      #expect(try !table.contains(2, in: transaction))
-      #expect(try !table.remove(2, in: transaction))
-      #expect(try table.contains(1, in: transaction))
-      #expect(try table.remove(1, in: transaction))
-      #expect(try !table.contains(1, in: transaction))
-    }
-  }
-
   @Test("Reserved space is written in place")
   func reserve() throws {
     let fixture = try Fixture()
@@ -76,66 +44,6 @@ struct TableTests {
       #expect(try table.value(for: 0, in: transaction) == [2, 2, 2])
       #expect(try table.value(for: 1, in: transaction) == bytes(1, 10_000))
       #expect(try table.value(for: 2, in: transaction) == [])
-    }
-  }
-
-  @Test("Borrowed bytes equal the stored bytes of small and large values")
-  func borrowing() throws {
-    let fixture = try Fixture()
-    for byteCount in [0, 1, 2_000, 50_000] {
-      try fixture.put([3], byteCount: byteCount)
-      let found = try fixture.environment.read { transaction throws(LMDBError) in
-        try fixture.table.withValue(for: 3, in: transaction) { span throws(LMDBError) in
-          span.withUnsafeBytes { [UInt8]($0) }
-        }
-      }
-      #expect(found == bytes(3, byteCount))
-    }
-  }
-
-  @Test("Statistics count entries and pages, and are zero after removing all")
-  func statistics() throws {
-    let fixture = try Fixture()
-    let table = fixture.table
-    try fixture.put(0..<100, byteCount: 100)
-    try fixture.put([100], byteCount: 9_000)
-    let full = try fixture.environment.read { transaction throws(LMDBError) in
-      try table.statistics(in: transaction)
-    }
-    #expect(full.entryCount == 101)
-    #expect(full.depth == 2)
-    #expect(full.branchPageCount == 1)
-    #expect(full.leafPageCount > 2)
-    #expect(full.overflowPageCount == 3)
-    #expect(full.pageCount == 4 + full.leafPageCount)
-    let empty = try fixture.environment.write { transaction throws(LMDBError) in
-      try table.removeAll(in: transaction)
-      return try table.statistics(in: transaction)
-    }
-    #expect(empty.entryCount == 0)
-    #expect(empty.pageCount == 0)
-  }
-
-  @Test("Live pages are the pages of the file that are not on the free list")
-  func livePages() throws {
-    let fixture = try Fixture()
-    let environment = fixture.environment
-    func live() throws -> Int {
-      try environment.read { transaction throws(LMDBError) in try environment.livePageCount(in: transaction) }
-    }
-    // The free list is empty at first, so every page of the file is live.
-    try fixture.put(0..<100, byteCount: 3_000)
-    let full = try live()
-    #expect(full > 102)
-    #expect(full <= environment.information.lastPageNumber + 1)
-    try environment.write { transaction throws(LMDBError) in
-      for key in 0..<90 as Range<UInt64> { try fixture.table.remove(key, in: transaction) }
-      #expect(try environment.livePageCount(in: transaction) < full - 80)
-    }
-    #expect(try live() < full - 80)
-    try environment.read { transaction throws(LMDBError) in
-      #expect(try environment.freeListStatistics(in: transaction).entryCount > 0)
-      #expect(try environment.mainTableStatistics(in: transaction).entryCount == 1)
     }
   }
 

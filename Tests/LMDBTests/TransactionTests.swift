@@ -4,18 +4,6 @@ import Testing
 
 @Suite("Transactions")
 struct TransactionTests {
-  @Test("A write has the number of its commit, and a later read has the same number")
-  func identifiers() throws {
-    let fixture = try Fixture()
-    let written = try fixture.environment.write { transaction throws(LMDBError) in
-      _ = try fixture.table.put([1], for: 1, in: transaction)
-      return transaction.id
-    }
-    let read = try fixture.environment.read { transaction throws(LMDBError) in transaction.id }
-    #expect(written == read)
-    #expect(written == fixture.environment.lastTransactionID)
-  }
-
   @Test("An error thrown in a write rolls it back and is rethrown")
   func abort() throws {
     let fixture = try Fixture()
@@ -53,35 +41,6 @@ struct TransactionTests {
         #expect(try keys(in: inner) == 2)
         #expect(inner.id == outer.id + 1)
       }
-    }
-  }
-
-  @Test("Sequential reads share one reader slot, and nested reads use one slot each")
-  func pooling() throws {
-    let fixture = try Fixture()
-    for _ in 0..<100 { try fixture.environment.read { _ throws(LMDBError) in } }
-    #expect(fixture.environment.information.usedReaders == 1)
-    func nest(_ depth: Int) throws(LMDBError) {
-      if depth > 0 { try fixture.environment.read { _ throws(LMDBError) in try nest(depth - 1) } }
-    }
-    for _ in 0..<3 { try nest(5) }
-    #expect(fixture.environment.information.usedReaders == 5)
-    // Transactions beyond the pool are not kept.
-    for _ in 0..<3 { try nest(200) }
-    #expect(fixture.environment.information.usedReaders <= 200)
-  }
-
-  @Test("A nested read beyond the maximum of readers fails, and the environment stays usable")
-  func readersFull() throws {
-    let fixture = try Fixture { $0.maximumReaders = 2 }
-    let environment = fixture.environment
-    try environment.read { _ throws(LMDBError) in
-      try environment.read { _ throws(LMDBError) in
-        #expect(error { () throws(LMDBError) in try environment.read { _ throws(LMDBError) in } }?.code == .readersFull)
-        // A write needs no reader slot.
-        try environment.write { transaction throws(LMDBError) in _ = transaction.id }
-      }
-      try environment.read { _ throws(LMDBError) in }
     }
   }
 

@@ -9,245 +9,114 @@ struct TrapTests {
     _ = TemporaryDirectory.root
   }
 
-  /// Expects the process to have printed the reason for its end.
-  private func expect(_ sentence: String, in result: ExitTest.Result?) {
-    let text = String(decoding: result?.standardErrorContent ?? [], as: UTF8.self)
-    #expect(text.contains(sentence), "\(text.prefix(400))")
-  }
+  enum Misuse: CaseIterable, Codable, Sendable {
+    case writeWithinWrite, tableWithinWrite
+    case foreignRead, foreignWrite, foreignCursor, foreignLivePages, tableOfClosedEnvironment
+    case noMap, negativeMap, noReaders, negativeTables
+    case setNegativeMap, setMapWithinRead, setMapWithinWrite
+    case writeWhileBorrowing, writeWhileFilling, negativeReserve
+    case removeInRead, newCursor, cursorPastTheEnd, cursorAtRemovedEntry
 
-  @Test("A write within a write of the same thread traps")
-  func nestedWrite() async {
-    expect(
-      "write(_:) was called within another write(_:)",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        let environment = try Fixture().environment
-        try environment.write { _ throws(LMDBError) in
-          try environment.write { _ throws(LMDBError) in }
-        }
-      })
-  }
+    /// The text of the message.
+    var reason: String {
+      switch self {
+      case .writeWithinWrite, .tableWithinWrite: "write(_:) was called within another write(_:)"
+      case .foreignRead, .foreignWrite, .foreignCursor, .foreignLivePages, .tableOfClosedEnvironment:
+        "belongs to another environment"
+      case .noMap, .negativeMap, .setNegativeMap: "map size must be positive"
+      case .noReaders: "number of readers"
+      case .negativeTables: "number of tables"
+      case .setMapWithinRead, .setMapWithinWrite: "setMapByteCount(_:) was called within a transaction"
+      case .writeWhileBorrowing, .writeWhileFilling: "borrows stored bytes"
+      case .negativeReserve: "must not be negative"
+      case .removeInRead: "cursor of a read transaction"
+      case .newCursor, .cursorPastTheEnd, .cursorAtRemovedEntry: "is at no entry"
+      }
+    }
 
-  @Test("Opening a new table within a write traps")
-  func tableWithinWrite() async {
-    expect(
-      "write(_:) was called within another write(_:)",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        let environment = try Fixture().environment
-        try environment.write { _ throws(LMDBError) in
-          _ = try environment.table("new", key: BytesCodec.self, value: BytesCodec.self)
-        }
-      })
-  }
-
-  @Test("Using a table with a read transaction of another environment traps")
-  func foreignRead() async {
-    expect(
-      "belongs to another environment",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        let (one, other) = (try Fixture(), try Fixture())
-        try one.environment.read { transaction throws(LMDBError) in
-          _ = try other.table.contains(1, in: transaction)
-        }
-      })
-  }
-
-  @Test("Using a table with a write transaction of another environment traps")
-  func foreignWrite() async {
-    expect(
-      "belongs to another environment",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        let (one, other) = (try Fixture(), try Fixture())
-        try one.environment.write { transaction throws(LMDBError) in
-          _ = try other.table.put([], for: 1, in: transaction)
-        }
-      })
-  }
-
-  @Test("Using a table of a closed environment with a transaction of the reopened one traps")
-  func closedEnvironment() async {
-    expect(
-      "belongs to another environment",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+    func commit() throws {
+      switch self {
+      case .noMap: _ = try TemporaryDirectory().open(mapByteCount: 0)
+      case .negativeMap: _ = try TemporaryDirectory().open(mapByteCount: -4096)
+      case .noReaders: _ = try TemporaryDirectory().open { $0.maximumReaders = 0 }
+      case .negativeTables: _ = try TemporaryDirectory().open { $0.maximumTables = -1 }
+      case .setNegativeMap: try Fixture().environment.setMapByteCount(-1)
+      case .tableOfClosedEnvironment:
         let directory = TemporaryDirectory()
         let table = try directory.open().table("table", key: BytesCodec.self, value: BytesCodec.self)
         try directory.open().read { transaction throws(LMDBError) in
           _ = try table.contains([1], in: transaction)
         }
-      })
-  }
+      case .foreignRead, .foreignCursor, .foreignLivePages, .setMapWithinRead, .removeInRead: try commitInRead()
+      default: try commitInWrite()
+      }
+    }
 
-  @Test("Opening a cursor in a transaction of another environment traps")
-  func foreignCursor() async {
-    expect(
-      "belongs to another environment",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        let (one, other) = (try Fixture(), try Fixture())
-        try one.environment.read { transaction throws(LMDBError) in
+    private func commitInRead() throws {
+      let (fixture, other) = (try Fixture(), try Fixture())
+      try fixture.put([1])
+      try fixture.environment.read { transaction throws(LMDBError) in
+        switch self {
+        case .foreignRead: _ = try other.table.contains(1, in: transaction)
+        case .foreignCursor:
           try other.table.withCursor(in: transaction) { cursor throws(LMDBError) in _ = try cursor.first() }
-        }
-      })
-  }
-
-  @Test("Counting live pages in a transaction of another environment traps")
-  func foreignLivePages() async {
-    expect(
-      "belongs to another environment",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        let (one, other) = (try Fixture(), try Fixture())
-        try one.environment.read { transaction throws(LMDBError) in
-          _ = try other.environment.livePageCount(in: transaction)
-        }
-      })
-  }
-
-  @Test("Options out of range trap")
-  func options() async {
-    expect(
-      "map size must be positive",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        _ = try TemporaryDirectory().open(mapByteCount: 0)
-      })
-    expect(
-      "map size must be positive",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        _ = try TemporaryDirectory().open(mapByteCount: -4096)
-      })
-    expect(
-      "number of readers",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        _ = try TemporaryDirectory().open { $0.maximumReaders = 0 }
-      })
-    expect(
-      "number of tables",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        _ = try TemporaryDirectory().open { $0.maximumTables = -1 }
-      })
-  }
-
-  @Test("Setting a map size that is not positive traps")
-  func mapByteCount() async {
-    expect(
-      "the map size must be positive",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        try Fixture().environment.setMapByteCount(-1)
-      })
-    expect(
-      "the map size must be positive",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        try Fixture().environment.setMapByteCount(0)
-      })
-  }
-
-  @Test("Setting the map size within a transaction of the same thread traps")
-  func mapWithinTransaction() async {
-    expect(
-      "setMapByteCount(_:) was called within a transaction",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        let environment = try Fixture().environment
-        try environment.read { _ throws(LMDBError) in try environment.setMapByteCount(2 << 20) }
-      })
-    expect(
-      "setMapByteCount(_:) was called within a transaction",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        let environment = try Fixture().environment
-        try environment.write { _ throws(LMDBError) in try environment.setMapByteCount(2 << 20) }
-      })
-  }
-
-  @Test("Writing while stored bytes of the transaction are borrowed traps")
-  func writeDuringBorrow() async {
-    expect(
-      "borrows stored bytes",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        let fixture = try Fixture()
-        try fixture.put([1])
-        try fixture.environment.write { transaction throws(LMDBError) in
-          _ = try fixture.table.withValue(for: 1, in: transaction) { _ throws(LMDBError) in
-            try fixture.table.put([], for: 2, in: transaction)
-          }
-        }
-      })
-  }
-
-  @Test("Writing while reserved space is being filled traps")
-  func writeDuringFill() async {
-    expect(
-      "borrows stored bytes",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        let fixture = try Fixture()
-        try fixture.environment.write { transaction throws(LMDBError) in
-          _ = try fixture.table.reserve(byteCount: 10, for: 1, in: transaction) { _ in
-            _ = error { () throws(LMDBError) in try fixture.table.remove(2, in: transaction) }
-          }
-        }
-      })
-  }
-
-  @Test("Reserving a negative number of bytes traps")
-  func negativeReserve() async {
-    expect(
-      "must not be negative",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        let fixture = try Fixture()
-        try fixture.environment.write { transaction throws(LMDBError) in
-          _ = try fixture.table.reserve(byteCount: -1, for: 1, in: transaction) { _ in }
-        }
-      })
-  }
-
-  @Test("Removing through a cursor of a read transaction traps")
-  func removeInRead() async {
-    expect(
-      "cursor of a read transaction",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        let fixture = try Fixture()
-        try fixture.put([1])
-        try fixture.environment.read { transaction throws(LMDBError) in
+        case .foreignLivePages: _ = try other.environment.livePageCount(in: transaction)
+        case .setMapWithinRead: try fixture.environment.setMapByteCount(2 << 20)
+        default:
           try fixture.table.withCursor(in: transaction) { cursor throws(LMDBError) in
             try cursor.first()
             try cursor.remove()
           }
         }
-      })
-  }
-
-  @Test("Reading the entry of a cursor that is new, past the end, or whose entry was removed traps")
-  func unpositionedCursor() async {
-    expect(
-      "is at no entry",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        try TrapTests.readKey { _ throws(LMDBError) in }
-      })
-    expect(
-      "is at no entry",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        try TrapTests.readKey { cursor throws(LMDBError) in while try cursor.next() {} }
-      })
-    expect(
-      "is at no entry",
-      in: await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-        try TrapTests.readKey { cursor throws(LMDBError) in
-          try cursor.first()
-          try cursor.remove()
-        }
-      })
-    await #expect(processExitsWith: .success) {
-      try TrapTests.readKey { cursor throws(LMDBError) in try cursor.first() }
-    }
-  }
-
-  /// Reads the key of a cursor after moving it.
-  private static func readKey(
-    _ move: (inout Cursor<BigEndianUInt64Codec, BytesCodec>) throws(LMDBError) -> Void
-  ) throws {
-    let fixture = try Fixture()
-    try fixture.put([1])
-    try fixture.environment.write { transaction throws(LMDBError) in
-      try fixture.table.withCursor(in: transaction) { cursor throws(LMDBError) in
-        try move(&cursor)
-        _ = cursor.key
       }
     }
+
+    private func commitInWrite() throws {
+      let (fixture, other) = (try Fixture(), try Fixture())
+      let environment = fixture.environment
+      try fixture.put([1])
+      try environment.write { transaction throws(LMDBError) in
+        switch self {
+        case .writeWithinWrite: try environment.write { _ throws(LMDBError) in }
+        case .tableWithinWrite: _ = try environment.table("new", key: BytesCodec.self, value: BytesCodec.self)
+        case .foreignWrite: _ = try other.table.put([], for: 1, in: transaction)
+        case .setMapWithinWrite: try environment.setMapByteCount(2 << 20)
+        case .writeWhileBorrowing:
+          _ = try fixture.table.withValue(for: 1, in: transaction) { _ throws(LMDBError) in
+            try fixture.table.put([], for: 2, in: transaction)
+          }
+        case .writeWhileFilling:
+          _ = try fixture.table.reserve(byteCount: 10, for: 1, in: transaction) { _ in
+            _ = error { () throws(LMDBError) in try fixture.table.remove(2, in: transaction) }
+          }
+        case .negativeReserve: _ = try fixture.table.reserve(byteCount: -1, for: 1, in: transaction) { _ in }
+        default:
+          try fixture.table.withCursor(in: transaction) { cursor throws(LMDBError) in
+            if self == .cursorPastTheEnd { while try cursor.next() {} }
+            if self == .cursorAtRemovedEntry {
+              try cursor.first()
+              try cursor.remove()
+            }
+            _ = cursor.key
+          }
+        }
+      }
+    }
+  }
+
+  @Test("Each misuse ends the process with a message", arguments: Misuse.allCases)
+  func misuse(_ misuse: Misuse) async {
+    let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      [misuse = misuse as Misuse] in
+      try misuse.commit()
+    }
+    expect(misuse.reason, in: result)
+  }
+
+  /// Expects the process to have printed the reason for its end.
+  private func expect(_ sentence: String, in result: ExitTest.Result?) {
+    let text = String(decoding: result?.standardErrorContent ?? [], as: UTF8.self)
+    #expect(text.contains(sentence), "\(text.prefix(400))")
   }
 
   @Test("A failed assertion in liblmdb is reported before the process ends")

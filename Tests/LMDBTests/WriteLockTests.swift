@@ -72,10 +72,7 @@ struct WriteLockTests {
   /// Waits up to ten seconds; then kills the process. Returns whether it ended with the status 0.
   private static func hasSucceeded(_ process: pid_t) -> Bool {
     var status: CInt = -1
-    for _ in 0..<10_000 {
-      if waitpid(process, &status, WNOHANG) == process { return status == 0 }
-      usleep(1000)
-    }
+    if waitUntil(within: .seconds(10), { waitpid(process, &status, WNOHANG) == process }) { return status == 0 }
     kill(process, SIGKILL)
     waitpid(process, &status, 0)
     return false
@@ -118,7 +115,7 @@ struct WriteLockTests {
       guard word.holder == UInt32(holder) else { exit(11) }
       mayWrite.send()
       isWriting.receive()
-      while !Self.isAsleep(waiter) { usleep(1000) }
+      waitUntil { Self.isAsleep(waiter) }
       word.forgetWaiters()
       mayEnd.send()
       guard Self.hasSucceeded(holder) else { exit(12) }
