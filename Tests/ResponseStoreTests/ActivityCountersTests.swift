@@ -9,24 +9,6 @@ import Testing
 struct ActivityCountersTests {
   private static func path(_ fixture: StoreFixture) -> String { fixture.path(ActivityFile.name) }
 
-  @Test("Every duration is in a bucket that ends at most an eighth above it")
-  func buckets() throws {
-    var values: [UInt64] = Array(0..<4096)
-    for exponent in 12..<40 {
-      let power = UInt64(1) << UInt64(exponent)
-      values += [power - 1, power, power + 1, power + power / 2, power + power / 8]
-    }
-    var last = 0
-    for value in values.sorted() {
-      let bucket = LatencyHistogram.bucket(ofNanoseconds: value)
-      #expect(bucket >= last && bucket < LatencyHistogram.bucketCount)
-      let bound = LatencyHistogram.upperBound(ofBucket: bucket)
-      #expect(Int(value) < bound && bound <= Int(value) + Int(value) / 8 + 1)
-      last = bucket
-    }
-    #expect(LatencyHistogram.bucket(ofNanoseconds: .max) == LatencyHistogram.bucketCount - 1)
-  }
-
   @Test("Percentiles and counts below a power of two agree with the durations")
   func percentiles() throws {
     var counts = [Int](repeating: 0, count: LatencyHistogram.bucketCount)
@@ -70,13 +52,13 @@ struct ActivityCountersTests {
     #expect(fixture.store.statistics.hits == 0)
   }
 
-  @Test("Counts of 8 processes with 4 threads each are exact")
+  @Test("Counts of 4 processes with 2 threads each are exact")
   func processes() async throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     let directory = fixture.directory
     await withTaskGroup(of: Void.self) { group in
-      for _ in 0..<8 {
+      for _ in 0..<4 {
         group.addTask {
           await #expect(processExitsWith: .success) { [directory = directory as String] in
             var options = quietOptions(capacity: 16 << 20)
@@ -84,9 +66,9 @@ struct ActivityCountersTests {
             options.openTimeout = .seconds(60)
             let store = try ResponseStore.open(directory: directory, options: options)
             let activity = store.activity
-            let threads = (0..<4).map { _ in
+            let threads = (0..<2).map { _ in
               BackgroundThread {
-                for number in 0..<10_000 {
+                for number in 0..<2000 {
                   activity.countHit(activity.begin(isTimed: true), isStale: number % 10 == 0, byteCount: 3)
                   activity.countRefusal("rule-\(number % 7)")
                   activity.add(1, .misses)
@@ -100,14 +82,14 @@ struct ActivityCountersTests {
       }
     }
     let counts = try #require(fixture.store.directoryStatistics)
-    #expect(counts.requests[.hit] == 288_000)
-    #expect(counts.requests[.stale] == 32_000)
-    #expect(counts.requests[.miss] == 320_000)
-    #expect(counts.hitByteCount == 960_000)
+    #expect(counts.requests[.hit] == 14_400)
+    #expect(counts.requests[.stale] == 1_600)
+    #expect(counts.requests[.miss] == 16_000)
+    #expect(counts.hitByteCount == 48_000)
     #expect(counts.storageRefusals.count == 7)
-    #expect(counts.storageRefusals.values.reduce(0, +) == 320_000)
+    #expect(counts.storageRefusals.values.reduce(0, +) == 16_000)
     #expect(counts.hitLatency.count > 0)
-    #expect(counts.opens == 9)
+    #expect(counts.opens == 5)
   }
 
   @Test("A killed process loses at most the event that it was counting")
@@ -123,7 +105,7 @@ struct ActivityCountersTests {
       // Another thread ends the process in the middle of counting.
       Thread {
         var count = 0
-        while count < 20_000 { pread(descriptor, &count, 8, 0) }
+        while count < 2000 { pread(descriptor, &count, 8, 0) }
         Glibc.kill(getpid(), SIGKILL)
       }.start()
       var count = 0
@@ -138,7 +120,7 @@ struct ActivityCountersTests {
     pread(descriptor, &count, 8, 0)
     close(descriptor)
     let misses = try #require(fixture.store.directoryStatistics?.requests[.miss])
-    #expect(count >= 20_000)
+    #expect(count >= 2000)
     #expect(misses == count || misses == count + 1)
   }
 
@@ -196,24 +178,6 @@ struct ActivityCountersTests {
     #expect(fixture.store.directoryStatistics?.diskLookups == 1)
   }
 
-  @Test("Sums of damaged counters do not trap")
-  func damagedSums() throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    for counter in [CounterWord.misses, .failed, .overCapacity, .tooManyVariants] {
-      fixture.store.activity.add(.max, counter)
-    }
-    let counts = try #require(fixture.store.directoryStatistics)
-    #expect(counts.requestCount == Int.max &+ Int.max)
-    #expect(counts.evictions == Int.max &+ Int.max)
-    var durations = [Int](repeating: 0, count: LatencyHistogram.bucketCount)
-    durations[..<3] = [.max, .max, .max]
-    let histogram = LatencyHistogram(counts: durations, totalNanoseconds: .max)
-    #expect(histogram.count == Int.max - 2)
-    #expect(histogram.count(belowPowerOfTwo: 3) == Int.max - 2)
-    #expect(histogram.seconds(atPercentile: 100) != nil)
-  }
-
   @Test("Refusals by more rules than the file has slots are all counted")
   func manyRules() throws {
     let fixture = try StoreFixture()
@@ -225,21 +189,5 @@ struct ActivityCountersTests {
     #expect(refusals.values.reduce(0, +) == 201)
     #expect(refusals["rule-0"] == 1)
     #expect(refusals.count == 128)
-  }
-
-  @Test("A directory without space for the file works without counters")
-  func noFile() throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    fixture.close()
-    // Nothing can replace a directory that is not empty.
-    unlink(Self.path(fixture))
-    mkdir(Self.path(fixture), 0o700)
-    _ = FileManager.default.createFile(atPath: Self.path(fixture) + "/file", contents: nil)
-    try fixture.open()
-    fixture.store.store(fixture.response("http://a.example/"))
-    fixture.store.activity.add(1, .misses)
-    #expect(fixture.body("http://a.example/") != nil)
-    #expect(fixture.store.directoryStatistics == nil)
   }
 }

@@ -107,22 +107,6 @@ struct EventRingTests {
     }
   }
 
-  @Test("Threads that take the last granted events at once take no more than were granted")
-  func lastEvents() throws {
-    let fixture = try StoreFixture(capacity: 256 << 20)
-    defer { fixture.finish() }
-    let watch = try #require(fixture.store.watchEvents())
-    let activity = fixture.store.activity
-    for _ in 0..<100 {
-      _ = watch.next()
-      let taken = Atomic(0)
-      DispatchQueue.concurrentPerform(iterations: 4) { _ in
-        for _ in 0..<400 where activity.takeGrantedEvent() { taken.wrappingAdd(1, ordering: .relaxed) }
-      }
-      #expect(taken.load(ordering: .relaxed) == EventWatch.maximumGrant)
-    }
-  }
-
   @Test("Events of 4 processes with 2 threads each arrive whole, each once")
   func processes() async throws {
     let fixture = try StoreFixture(capacity: 256 << 20)
@@ -182,55 +166,7 @@ struct EventRingTests {
     #expect(watch.lostCount == 1)
   }
 
-  @Test(
-    "A damaged count of events does not end the watching process, which reads the events after it",
-    arguments: [[0], [1 << 45], [.max - 20], [1 << 62, 1 << 63, .max / 2], [.max, .max - 40, 7]] as [[UInt64]])
-  func damagedCount(counts: [UInt64]) throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    // So that there are events from before the watch.
-    _ = fixture.store.watchEvents()
-    fixture.store.activity.record(event(0))
-    let watch = try #require(fixture.store.watchEvents())
-    for number in 1...3 { fixture.store.activity.record(event(number)) }
-    #expect(watch.next().count == 3)
-    for count in counts {
-      let handle = try FileHandle(forUpdating: URL(fileURLWithPath: fixture.path(EventWatch.fileName)))
-      try handle.seek(toOffset: 128)
-      try handle.write(contentsOf: withUnsafeBytes(of: count.littleEndian) { Data($0) })
-      try handle.close()
-      for _ in 0..<3 { #expect(watch.next() == []) }
-    }
-    #expect(watch.lostCount == 0)
-    #expect(watch.skippedCount == 0)
-    fixture.store.activity.record(event(4))
-    #expect(watch.next() == [event(4)])
-  }
-
-  @Test("No event is lost when the number of the file is damaged, or its file replaced", arguments: [false, true])
-  func otherFile(isReplaced: Bool) throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    let path = fixture.path(EventWatch.fileName)
-    let watch = try #require(fixture.store.watchEvents())
-    for number in 1...3 { fixture.store.activity.record(event(number)) }
-    var content = try #require(FileManager.default.contents(atPath: path))
-    content[16] ^= 1
-    if isReplaced {
-      try content.write(to: URL(fileURLWithPath: path), options: .atomic)
-    } else {
-      let handle = try FileHandle(forUpdating: URL(fileURLWithPath: path))
-      try handle.seek(toOffset: 16)
-      try handle.write(contentsOf: content[16..<17])
-      try handle.close()
-    }
-    #expect(watch.next() == [event(1), event(2), event(3)])
-    fixture.store.activity.record(event(4))
-    #expect(watch.next() == [event(4)])
-    #expect(watch.lostCount == 0)
-  }
-
-  enum Damage: CaseIterable, Sendable { case missing, truncated, ones, otherVersion, badSlots }
+  enum Damage: CaseIterable, Sendable { case missing, truncated, ones, badSlots }
 
   @Test("A damaged file of events is replaced, or its events are lost", arguments: Damage.allCases)
   func damage(_ damage: Damage) throws {
@@ -249,8 +185,6 @@ struct EventRingTests {
     case .missing: break
     case .truncated: try Data(repeating: 0, count: 100).write(to: URL(fileURLWithPath: path))
     case .ones: try Data(repeating: 0xff, count: size).write(to: URL(fileURLWithPath: path))
-    case .otherVersion:
-      try (Data("LMBCEVT9".utf8) + Data(repeating: 1, count: size - 8)).write(to: URL(fileURLWithPath: path))
     case .badSlots:
       var header = [0x3254_5645_4342_4d4c, UInt64((size - 4096) / 512), 99]
       header += [UInt64](repeating: 0, count: 512 - 3)
@@ -262,15 +196,5 @@ struct EventRingTests {
     let watch = try #require(fixture.store.watchEvents())
     fixture.store.activity.record(event(2))
     #expect(watch.next() == [event(2)])
-  }
-
-  @Test("The file of events is deleted when the first process opens the directory again")
-  func deletion() throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    _ = fixture.store.watchEvents()
-    #expect(access(fixture.path(EventWatch.fileName), F_OK) == 0)
-    try fixture.reopen()
-    #expect(access(fixture.path(EventWatch.fileName), F_OK) != 0)
   }
 }

@@ -43,14 +43,14 @@ struct LockTests {
       }.start()
       // Opening is in progress once the lock file is open in this process.
       let openFile = directory + "/open.lock"
-      while !hasFileOpen(openFile), !hasEnded.withLock({ $0 }) { usleep(1000) }
+      waitUntil { hasFileOpen(openFile) || hasEnded.withLock { $0 } }
       let other = fixture.directory
       Thread {
         try? ResponseStore.open(directory: other, options: quietOptions(capacity: 16 << 20)).close()
         hasOpened.update { $0 = true }
       }.start()
       // The locked open times out after five seconds; the other one has completed long before.
-      while !hasOpened.withLock({ $0 }), !hasEnded.withLock({ $0 }) { usleep(1000) }
+      waitUntil { hasOpened.withLock { $0 } || hasEnded.withLock { $0 } }
       #expect(hasOpened.withLock { $0 })
     }
     _ = hasEnded.wait { $0 ? true : nil }

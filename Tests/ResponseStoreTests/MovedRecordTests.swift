@@ -45,26 +45,6 @@ struct MovedRecordTests {
     fixture.store.lookup(fixture.key(Self.url(number)))?.rowID
   }
 
-  @Test("Content survives a move and reopening, and a removal also deletes the body")
-  func content() throws {
-    let fixture = try filled(30)
-    defer { fixture.finish() }
-    let before = (0..<30).map { rowID($0, in: fixture) }
-    for _ in 0..<2 { for number in 0..<30 { try move(number, in: fixture) } }
-    for number in 0..<30 {
-      #expect(fixture.body(Self.url(number)) == Self.body(number))
-      #expect(rowID(number, in: fixture) != before[number])
-    }
-    #expect(fixture.store.checkInvariants() == [])
-    try fixture.reopen()
-    for number in 0..<30 { #expect(fixture.body(Self.url(number)) == Self.body(number)) }
-    for number in 0..<15 { fixture.store.remove(fixture.key(Self.url(number))) }
-    for number in 15..<30 { fixture.store.store(fixture.response(Self.url(number))) }
-    fixture.drain()
-    #expect(fixture.store.entryCount == 15)
-    #expect(fixture.store.checkInvariants() == [])
-  }
-
   @Test("An update finds a record that was moved after the lookup", arguments: [0, 1])
   func update(number: Int) throws {
     let fixture = try filled(4)
@@ -99,65 +79,30 @@ struct MovedRecordTests {
         state.update { ($0.misses, $0.ended) = ($0.misses + misses, $0.ended + 1) }
       }.start()
     }
-    for round in 0..<400 { try move(round % 8, in: fixture) }
+    for round in 0..<100 { try move(round % 8, in: fixture) }
     state.update { $0.isDone = true }
     let misses = state.wait { $0.ended == 2 ? $0.misses : nil }
     #expect(misses == 0)
   }
 
-  @Test(
-    "A moved or replaced record that the index cells lack is found by the index's journal", arguments: [false, true])
-  func journal(isReplaced: Bool) throws {
-    let fixture = try filled(4)
-    defer { fixture.finish() }
-    let file = fixture.store.context.database
-    let before = try #require(rowID(1, in: fixture))
-    let tag = IndexEntry.tag(of: file.keyDigest(of: fixture.key(Self.url(1)).bytes))
-    let index = try #require(file.index.current)
-    let entry = try #require(index.cell(of: tag, rowID: before).map { index.entry(in: $0) })
-    let body = isReplaced ? Data("replaced".utf8) : Self.body(1)
-    let write = PendingWrite(
-      fixture.response(Self.url(1), body: body).response, for: fixture.key(Self.url(1)), storedAt: fixture.clock.now,
-      removalSequence: 0, inlineByteCount: 2000)
-    // A commit whose changes are not published in the index, as if another process gets the write lock next.
-    try file.environment.write { (transaction) throws(LMDBError) in
-      try file.index.begin(transactionID: transaction.id)
-      try file.change(in: transaction) { (changes) throws(LMDBError) in
-        if isReplaced {
-          var result = WriteResult()
-          try fixture.store.writer.put(write, bodyID: nil, changes: &changes, result: &result, in: transaction)
-          #expect(result.removed == [.replaced: 1])
-        } else {
-          let band = entry.band(inflation: index.inflation)
-          #expect(try file.move(entry, to: band, unlessHiddenBy: [], changes: &changes, in: transaction))
-        }
-      }
-    }
-    #expect(file.index.hasJournal && file.indexedRows(ofTag: tag) == [before])
-    let now = try #require(rowID(1, in: fixture))
-    #expect(now != before && fixture.body(Self.url(1)) == body)
-    try file.write { (_) throws(LMDBError) in }
-    #expect(file.indexedRows(ofTag: tag) == [now] && fixture.body(Self.url(1)) == body)
-  }
-
   @Test("A full store keeps used records over several turnovers, and every body is intact")
   func turnovers() throws {
-    let fixture = try StoreFixture(capacity: 4 << 20)
+    let fixture = try StoreFixture(capacity: 1 << 20)
     defer { fixture.finish() }
-    let favorites = 0..<40
+    let favorites = 0..<10
     for number in favorites { fixture.store.store(fixture.response(Self.url(number), body: Self.body(number))) }
-    for number in 1000..<6000 {
+    for number in 1000..<2000 {
       fixture.store.store(fixture.response(Self.url(number), body: Self.body(number)))
       let favorite = number % favorites.count
       if let body = fixture.body(Self.url(favorite)) { #expect(body == Self.body(favorite)) }
-      if number.isMultiple(of: 50) { fixture.drain() }
+      if number.isMultiple(of: 10) { fixture.drain() }
     }
     fixture.drain()
     let statistics = fixture.store.statistics
-    #expect(statistics.evictions > 1000, "\(statistics)")
+    #expect(statistics.evictions > 500, "\(statistics)")
     #expect(statistics.droppedWrites == 0)
     // Records that are rarely among the best of their segment may be evicted.
-    #expect(favorites.count { fixture.body(Self.url($0)) == Self.body($0) } >= 36)
+    #expect(favorites.count { fixture.body(Self.url($0)) == Self.body($0) } >= 8)
     #expect(fixture.store.checkInvariants() == [])
   }
 }

@@ -233,24 +233,6 @@ struct ProcessTests {
     try fixture.open()
     #expect(fixture.body(Self.url) != nil)
   }
-
-  @Test("A capacity set by another process is applied")
-  func capacity() async throws {
-    let fixture = try StoreFixture(capacity: 16 << 20)
-    defer { fixture.finish() }
-    for number in 0..<400 {
-      fixture.store.store(fixture.response("http://a.example/\(number)", body: pseudorandomData(20_000, seed: 1)))
-    }
-    fixture.drain()
-    await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
-      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 4 << 20))
-      // Any process that has the directory open may evict the excess.
-      guard store.capacityByteCount == 4 << 20, store.entryCount > 50 else { exit(2) }
-    }
-    fixture.drain()
-    #expect(fixture.store.capacityByteCount == 4 << 20)
-    #expect(fixture.store.diskByteCount <= (4 << 20) / 10 * 11)
-  }
 }
 
 /// Calls `fork`, which Swift hides but the store supports.

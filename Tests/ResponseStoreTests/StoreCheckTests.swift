@@ -87,10 +87,10 @@ struct StoreCheckTests {
     #expect(!isAboutOthers, "\(violations)")
   }
 
-  @Test("While others write, every row is still checked in both directions", arguments: Damage.allCases)
+  @Test(
+    "While others write, every row is still checked in both directions",
+    arguments: [Damage.missingDate, .strayDate, .strayCell, .entryCount])
   func damageWhileOthersWrite(damage: Damage) throws {
-    // The sums of bytes and chunks can only be compared within one snapshot.
-    guard damage != .payload, damage != .strayChunk else { return }
     let fixture = try filled(600)
     defer { fixture.remove() }
     let url = "http://a.example/8"
@@ -148,20 +148,5 @@ struct StoreCheckTests {
     #expect(result.entryCount == 600)
     #expect(result.bodyByteCount == 150 * 30_000 + 450 * 300)
     #expect(progress == [0, 256, 512])
-  }
-
-  @Test("At most a thousand violations are listed, and the rest is counted")
-  func manyViolations() throws {
-    let fixture = try filled(4)
-    defer { fixture.remove() }
-    let file = fixture.store.context.database
-    try file.write { (transaction) throws(LMDBError) in
-      for row in 50_000..<52_500 as Range<UInt64> {
-        try file.dates.put(1 << 24, for: DateKey(time: row, rowID: row), in: transaction)
-      }
-    }
-    let violations = fixture.store.checkInvariants()
-    #expect(violations.count == 1001)
-    #expect(violations.last == "There are 1500 violations more")
   }
 }

@@ -16,6 +16,8 @@ extension RecordDatabase {
 }
 
 /// A store in its own directory, checked and removed at the end of the test.
+///
+/// The directory is in memory, where syncs cost nothing. ``MappedFileBlocksTests`` and `Scripts/reliability` use disks.
 final class StoreFixture {
   let directory: String
   let clock = ManualClock()
@@ -28,9 +30,7 @@ final class StoreFixture {
     capacity: Int = 16 << 20, background: Bool = false, directory givenDirectory: String? = nil,
     configure: (inout ResponseStore.Options) -> Void = { _ in }
   ) throws {
-    directory =
-      givenDirectory
-      ?? FileManager.default.temporaryDirectory.appendingPathComponent("store-\(UUID().uuidString)").path
+    directory = givenDirectory ?? memoryDirectory(for: capacity)
     var options = ResponseStore.Options(capacityByteCount: capacity)
     options.clock = { [clock] in clock.now }
     options.runsInBackground = background
@@ -119,7 +119,7 @@ final class StoreFixture {
   /// Sets the capacity, and waits until it is applied, even if a short stall timeout ends the setter.
   func setCapacity(_ byteCount: Int) {
     store.capacityByteCount = byteCount
-    while store.isApplyingCapacity { usleep(1000) }
+    waitUntil { !store.isApplyingCapacity }
   }
 }
 
