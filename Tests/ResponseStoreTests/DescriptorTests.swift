@@ -52,32 +52,6 @@ struct DescriptorTests {
     #expect(fixture.body("http://a.example/") != nil)
   }
 
-  @Test("A mapped file never has the number of a closed standard descriptor while it is open")
-  func mappedFiles() async throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
-      for descriptor in CInt(0)...2 { close(descriptor) }
-      let index = IndexFile(
-        path: directory + "/index", owner: 1,
-        allocate: { descriptor, byteCount in
-          if descriptor <= 2 { _exit(11) }
-          return posix_fallocate(descriptor, 0, byteCount)
-        })
-      guard index.use(try index.create(recordCount: 0), transactionID: 1) else { _exit(12) }
-      for descriptor in CInt(0)...2 { close(descriptor) }
-      let created = MappedFile.create(path: directory + "/file", byteCount: 4096) { $0 }
-      guard let created, created > 2 else { _exit(13) }
-      for descriptor in CInt(0)...2 { close(descriptor) }
-      guard let opened = MappedFile.open(path: directory + "/file", { (descriptor, _) in descriptor }), opened > 2
-      else {
-        _exit(14)
-      }
-    }
-    unlink(fixture.directory + "/index")
-    unlink(fixture.directory + "/file")
-  }
-
   @Test("If no descriptor is left for a larger index, the log names the call that failed and the reason")
   func noDescriptorForIndex() async throws {
     let fixture = try StoreFixture()

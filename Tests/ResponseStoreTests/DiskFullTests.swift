@@ -86,21 +86,6 @@ struct DiskFullTests {
     }
   }
 
-  @Test("A large body that does not fit on the disk leaves nothing behind")
-  func largeBody() throws {
-    try withStore { disk, fixture in
-      disk.fill()
-      fixture.store.store(fixture.response("http://a.example/x", body: pseudorandomData(3 << 20, seed: 1)))
-      fixture.drain()
-      #expect(fixture.body("http://a.example/x") == nil)
-      #expect(fixture.store.statistics.droppedWrites == 1)
-      disk.freeSpace()
-      fixture.drain()
-      #expect(fixture.store.checkInvariants() == [])
-      #expect(fixture.store.entryCount == 50)
-    }
-  }
-
   @Test("A removal takes effect on a full disk, and also after reopening", arguments: [false, true])
   func removal(isReopened: Bool) throws {
     try withStore { disk, fixture in

@@ -33,23 +33,6 @@ struct EntryWalkTests {
     #expect(inOrderOfRows == rows.sorted { ($0 % Band.rowIDStep, $0) < ($1 % Band.rowIDStep, $1) })
   }
 
-  @Test(
-    "An enumeration holds at most one maximum batch, and its first batch is small",
-    arguments: [EntryOrder.stored, .time])
-  func bound(order: EntryOrder) throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    let count = 3 * EntryWalk.maximumBatchCount
-    for number in 0..<count { fixture.store.store(fixture.response("http://a.example/\(number)")) }
-    fixture.drain()
-    var walk = EntryWalk(fixture.store.entries(in: order))
-    var sizes: [Int] = []
-    while let batch = try walk.nextBatch() { sizes.append(batch.count) }
-    #expect(sizes.reduce(0, +) == count)
-    #expect(sizes.first == 64)
-    #expect(sizes.max() == EntryWalk.maximumBatchCount)
-  }
-
   @Test("No snapshot is open while the caller processes an entry")
   func holdsNoSnapshot() throws {
     let fixture = try StoreFixture()

@@ -62,49 +62,4 @@ struct ExistingStoreTests {
     expectFailure(.corrupt, fixture.directory)
     #expect(FileManager.default.fileExists(atPath: data))
   }
-
-  @Test("Another program's LMDB file is not changed, however often a store is opened on it")
-  func foreign() throws {
-    let directory = try emptyDirectory()
-    defer { try? FileManager.default.removeItem(at: directory) }  // A leftover directory does no harm.
-    try makeForeignData(directory.path)
-    let data = directory.appendingPathComponent("data.mdb")
-    let before = try Data(contentsOf: data)
-    expectFailure(.notAStore, directory.path)
-    #expect(try FileManager.default.contentsOfDirectory(atPath: directory.path).sorted() == ["data.mdb", "lock.mdb"])
-    var options = ResponseStore.Options(capacityByteCount: 16 << 20)
-    options.log = { _ in }
-    for _ in 0..<4 { expectFailure(.notAStore, directory.path, options: options) }
-    #expect(try Data(contentsOf: data) == before)
-  }
-
-  private func makeForeignData(_ path: String) throws {
-    let environment = try LMDBEnvironment.open(directory: path, options: LMDBEnvironment.Options(mapByteCount: 1 << 20))
-    let table = try environment.table("theirs", key: BytesCodec.self, value: BytesCodec.self)
-    try environment.write { (transaction) throws(LMDBError) in _ = try table.put([1], for: [2], in: transaction) }
-  }
-
-  @Test("A store is recreated if the process that created it was killed before it finished")
-  func killedDuringCreation() throws {
-    let directory = try emptyDirectory()
-    defer { try? FileManager.default.removeItem(at: directory) }  // A leftover directory does no harm.
-    // The state that such a process leaves: the lock files, a marker, and a table without a format version.
-    let files = try StoreDirectory(path: directory.path, allowsUntrusted: false)
-    #expect(try files.lockForOpening(timeout: .seconds(1)))
-    try files.writeMarker()
-    try files.finishOpening()
-    files.releaseFiles()
-    try makePartOfAStore(directory.path)
-    expectFailure(.corrupt, directory.path)
-    var options = ResponseStore.Options(capacityByteCount: 16 << 20)
-    options.log = { _ in }
-    let store = try ResponseStore.open(directory: directory.path, options: options)
-    #expect(store.checkInvariants() == [])
-    store.close()
-  }
-
-  private func makePartOfAStore(_ path: String) throws {
-    let environment = try LMDBEnvironment.open(directory: path, options: LMDBEnvironment.Options(mapByteCount: 1 << 20))
-    _ = try environment.table("meta", key: BytesCodec.self, value: BytesCodec.self)
-  }
 }

@@ -40,60 +40,6 @@ struct FlushTests {
     }
   }
 
-  @Test("A flush reports a write that is dropped while the flush waits", arguments: [false, true])
-  func droppedMeanwhile(background: Bool) throws {
-    try withStore(background: background) { fixture, disk in
-      disk.failNextSyncs(1)
-      fixture.store.store(fixture.response(url(1)))
-      #expect(throws: StoreError.self) { try fixture.store.flush() }
-      #expect(disk.failuresToCome == 0 && fixture.store.statistics.droppedWrites == 1)
-      try fixture.store.flush()
-    }
-  }
-
-  @Test("A flush reports that its own sync failed, and the next flush makes the response durable")
-  func ownSync() throws {
-    try withStore { fixture, disk in
-      fixture.store.store(fixture.response(url(1)))
-      fixture.drain()
-      disk.failNextSyncs(1)
-      #expect(throws: StoreError.self) { try fixture.store.flush() }
-      try fixture.store.flush()
-      try expectSafe(disk, fixture, [0, 1])
-    }
-  }
-
-  @Test("Concurrent flushes all report a failure, and the next flush reports failures of later writes")
-  func concurrent() throws {
-    try withStore(background: true) { fixture, disk in
-      let store = fixture.store
-      let results = Monitor<[Bool]>([])
-      let threads = try store.context.database.environment.write { (_) throws(LMDBError) -> [Thread] in
-        // The writer waits for this transaction to end.
-        store.store(fixture.response(url(1)))
-        let threads = (0..<2).map { _ in
-          Thread { [store] in
-            let isSafe = (try? store.flush()) != nil
-            results.update { $0.append(isSafe) }
-          }
-        }
-        for thread in threads { thread.start() }
-        while store.context.queue.withLock({ $0.flushCount }) < 2 { usleep(100) }
-        store.store(fixture.response(url(2)))
-        disk.failNextSyncs(2)
-        return threads
-      }
-      withExtendedLifetime(threads) {
-        #expect(results.wait(timeout: .seconds(60)) { $0.count == 2 ? $0 : nil } == [false, false])
-      }
-      while store.context.queue.withLock({ $0.doneCount < $0.queuedCount }) { usleep(100) }
-      // Both writes were in one group commit or in two.
-      disk.failNextSyncs(0)
-      if fixture.body(url(2)) == nil { #expect(throws: StoreError.self) { try store.flush() } }
-      try store.flush()
-    }
-  }
-
   // MARK: Syncs that lost a meta page
 
   @Test("Flushed responses survive a power failure, also after a failed sync that lost earlier pages")

@@ -79,20 +79,6 @@ struct IndexBuildTests: NumberedResponses {
     expect({ _ in "older" }, in: fixture)
   }
 
-  @Test("A process that joins others uses their index, also if it is of another boot")
-  func joining() async throws {
-    let fixture = try fixture(withResponsesBelow: Self.count)
-    defer { fixture.finish() }
-    let page = fixture.store.context.storeDirectory.lockedStatusPage
-    page[.bootLow] ^= 1
-    let number = number(of: fixture)
-    await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
-      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
-      guard store.lookup(RequestKey(urlString: "http://host1.example/7", partition: "")!) != nil else { exit(2) }
-    }
-    #expect(self.number(of: fixture) == number)
-  }
-
   enum Loss: CaseIterable {
     case missing, garbage, olderCopy, unfinishedFile
   }

@@ -60,40 +60,6 @@ struct MappedFileBlocksTests {
       fixture.finish()
     }
   }
-
-  @Test(
-    "A file that shares its blocks is written again, unless it is too large",
-    .enabled(if: TestFileSystem.Kind.xfs.isUsable, "XFS cannot be mounted"), arguments: [false, true])
-  func sharedFile(isLarge: Bool) throws {
-    let disk = try #require(TestFileSystem(.xfs))
-    defer { disk.remove() }
-    let path = disk.path + "/file"
-    let bytes = [UInt8](repeating: 7, count: 100_000)
-    let descriptor = open(path, O_RDWR | O_CREAT, 0o600)
-    defer { close(descriptor) }
-    try #require(pwrite(descriptor, bytes, bytes.count, 0) == bytes.count)
-    #expect(MappedFile.takeOwnBlocks(path: path) == false)
-    try #require(disk.copy(path, to: path + ".copy"))
-    #expect(MappedFileBlocks.state(of: descriptor, byteCount: bytes.count) == .shared)
-    let isDone = MappedFile.takeOwnBlocks(path: path, maximumByteCount: isLarge ? 99_999 : 100_000) != nil
-    #expect(isDone == !isLarge)
-    #expect((MappedFileBlocks.state(of: descriptor, byteCount: bytes.count) == .own) == !isLarge)
-    #expect(FileManager.default.contents(atPath: path) == Data(bytes))
-  }
-
-  @Test(
-    "A file without the flag against copies is replaced on Btrfs",
-    .enabled(if: TestFileSystem.Kind.btrfs.isUsable, "Btrfs of Linux 6.17 or later cannot be mounted"))
-  func fileWithoutFlag() throws {
-    let disk = try #require(TestFileSystem(.btrfs))
-    defer { disk.remove() }
-    let path = disk.path + "/file"
-    let bytes = Data(repeating: 7, count: 100_000)
-    try bytes.write(to: URL(fileURLWithPath: path))
-    #expect(MappedFile.takeOwnBlocks(path: path) == true)
-    #expect(FileManager.default.contents(atPath: path) == bytes)
-    #expect(MappedFile.takeOwnBlocks(path: path) == false)
-  }
 }
 
 /// Stores, fills the disk, and then looks up, removes and opens again.

@@ -71,19 +71,6 @@ struct ProcessTableTests {
     #expect(openCounts.filter { $0 > 0 }.count == 2)
   }
 
-  @Test("Damaged slots are no processes, and do not prevent opening")
-  func damage() throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    let file = try #require(fixture.store.activity.file)
-    fixture.close()
-    for offset in stride(from: 1024, to: 4096, by: 8) {
-      ActivityLayout.word(file.base, offset).pointee.store(.max, ordering: .relaxed)
-    }
-    try fixture.open()
-    #expect(fixture.store.processes.map(\.processID) == [getpid()])
-  }
-
   @Test("A suspended process is told from a running one")
   func suspension() throws {
     let process = Process()

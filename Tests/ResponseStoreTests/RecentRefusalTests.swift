@@ -48,45 +48,4 @@ struct RecentRefusalTests {
     #expect(bytes.count == ActivityLayout.byteCount)
     #expect(!String(decoding: bytes, as: UTF8.self).contains("secret.example"))
   }
-
-  @Test("Another file has other digests")
-  func seed() throws {
-    let fixtures = [try StoreFixture(), try StoreFixture()]
-    defer { for fixture in fixtures { fixture.finish() } }
-    let tables = try fixtures.map { fixture -> Data in
-      fixture.store.activity.countRefusal("no-store", of: fixture.key("http://a.example/"))
-      let bytes = try #require(FileManager.default.contents(atPath: fixture.path(ActivityFile.name)))
-      return bytes.dropFirst(ActivityLayout.recentRefusalsOffset)
-    }
-    #expect(tables.allSatisfy { $0.contains { $0 != 0 } })
-    #expect(tables[0] != tables[1])
-  }
-
-  @Test("Refusals by rules beyond the slots are counted, and not remembered")
-  func manyRules() throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    for number in 0..<200 {
-      fixture.store.activity.countRefusal("rule-\(number)", of: fixture.key("http://a.example/\(number)"))
-    }
-    #expect(last(fixture, "http://a.example/127")?.rule == "rule-127")
-    #expect(last(fixture, "http://a.example/128") == nil)
-    #expect(fixture.store.directoryStatistics?.storageRefusals["rule-127"] == 73)
-  }
-
-  @Test("A damaged table gives no rule that no process has used")
-  func damage() throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    fixture.store.activity.countRefusal("no-store", of: fixture.key("http://a.example/"))
-    let descriptor = open(fixture.path(ActivityFile.name), O_RDWR)
-    var random = SystemRandomNumberGenerator()
-    let noise = (0..<640).map { _ in random.next() | 1 }
-    #expect(pwrite(descriptor, noise, noise.count * 8, off_t(ActivityLayout.recentRefusalsOffset)) == noise.count * 8)
-    close(descriptor)
-    for number in 0..<1000 {
-      let refusal = last(fixture, "http://a.example/\(number)")
-      #expect(refusal == nil || refusal?.rule == "no-store")
-    }
-  }
 }

@@ -133,25 +133,6 @@ struct RecordIndexTests {
     try body(folder + "/index")
   }
 
-  @Test("A cell stores the row ID, use count and tags exactly, and size and inflation approximately")
-  func cell() {
-    for (rowID, byteCount, inflation) in [
-      (1, 64, 0), (1 << 44 - 1, 1000, 1e-9), (77, 1 << 40, 0.125), (5, 70_000, 3e6),
-    ] {
-      let entry = IndexEntry(
-        digest: 0xfedc_ba98_7654_3210, hostDigest: 0xabcd << 48, rowID: UInt64(rowID), byteCount: byteCount,
-        useCount: 9,
-        inflation: inflation)
-      let kept = IndexEntry(tagWord: entry.tagWord, rowWord: entry.rowWord)
-      #expect((kept.tag, kept.hostTag, kept.useCount) == (0xfe_dcba_9876, 0xabc, 9))
-      #expect(kept.rowID == UInt64(rowID))
-      #expect(abs(kept.byteCount / Double(min(byteCount, 200 << 30)) - 1) < 0.1 || byteCount > 200 << 30)
-      #expect(abs(kept.inflation - inflation) <= inflation / 8000)
-      #expect(kept.tagWord == entry.tagWord && kept.rowWord == entry.rowWord)
-    }
-    #expect(IndexEntry(digest: 0, hostDigest: 0, rowID: 1, byteCount: 0).tagWord != 0, "0 marks a free cell")
-  }
-
   @Test("Writes, replacements and removals keep the index exact while it grows", arguments: [1, 40])
   func changes(keysPerDigest: UInt64) throws {
     try withFolder { path in
@@ -197,36 +178,6 @@ struct RecordIndexTests {
     }
   }
 
-  @Test("Lookups find the records while a larger file is mapped and not yet in use")
-  func mappedFile() throws {
-    try withFolder { path in
-      let model = Model(path: path)
-      model.transaction { for key in 0..<20 as Range<UInt64> { $0.noteStore(key) } }
-      let index = try #require(model.file.current)
-      let new = try model.file.create(cellCount: 2 * index.cellCount)
-      #expect(index.copyRecords(into: new.index) && new.putInPlace())
-      model.file.mapping.use(new.index, inode: new.inode)
-      #expect(model.file.current === index && model.find(7) == [8])
-      model.file.mapping.setInUse(new.index)
-      #expect(model.file.current === new.index && model.find(7) == [8])
-    }
-  }
-
-  @Test("The index shrinks after the capacity was lowered")
-  func shrinking() throws {
-    try withFolder { path in
-      let model = Model(path: path)
-      model.transaction(adding: 2000) { for key in 0..<200 as Range<UInt64> { $0.noteStore(key) } }
-      let cellCount = try #require(model.file.current?.cellCount)
-      #expect(cellCount > 2000)
-      model.file.setMaximumByteCount(IndexLayout.byteCount(cellCount: 512))
-      #expect(model.file.isTooLarge)
-      model.resize()
-      #expect(model.file.current?.cellCount == 512 && !model.file.isTooLarge)
-      model.expectExact()
-    }
-  }
-
   @Test("An index that does not fit the last commit is absent for all processes until it is built again")
   func foreign() throws {
     try withFolder { path in
@@ -243,20 +194,6 @@ struct RecordIndexTests {
       other.takeOver(from: model)
       #expect(other.begin())
       other.expectExact()
-    }
-  }
-
-  @Test("A copy of an index file is not used")
-  func copy() throws {
-    try withFolder { path in
-      let model = Model(path: path)
-      model.transaction { for key in 0..<20 as Range<UInt64> { $0.noteStore(key) } }
-      let bytes = try #require(FileManager.default.contents(atPath: path))
-      try bytes.write(to: URL(fileURLWithPath: path + ".copy"))
-      rename(path + ".copy", path)
-      let other = model.reopened()
-      #expect(throws: LMDBError.self) { try other.file.begin(transactionID: other.lastTransactionID + 1) }
-      #expect(other.file.isAbsent)
     }
   }
 
@@ -314,40 +251,6 @@ struct RecordIndexTests {
     return stepCount.withLock { $0 }
   }
 
-  @Test("A replacement and a hit add to the use count, and a move keeps it")
-  func uses() throws {
-    try withFolder { path in
-      let model = Model(path: path)
-      model.transaction { $0.noteStore(1) }
-      let index = try #require(model.file.current)
-      func entry() -> IndexEntry? {
-        var found: IndexEntry?
-        index.forEachEntry(in: 0..<index.allCellCount) { found = $0 }
-        return found
-      }
-      index.inflation = 0.5
-      var matches = index.matches(of: model.digest(1))
-      let found = matches.next()
-      let match = try #require(found)
-      index.recordUse(of: match)
-      #expect(entry()?.useCount == 2)
-      #expect(entry()?.inflation == 0.5)
-      index.recordUse(of: match)
-      #expect(entry()?.useCount == 2, "the cell has changed since it was found")
-      model.transaction { $0.noteStore(1) }
-      #expect(entry()?.useCount == 3)
-      index.inflation = 0.75
-      model.transaction { model in
-        #expect(model.file.note(.move(model.entry(1, 9), from: 2)))
-        model.rows = [9: 1]
-        model.next = 10
-      }
-      #expect(entry()?.useCount == 3)
-      #expect(entry()?.inflation == 0.5)
-      model.expectExact()
-    }
-  }
-
   @Test("Journaled changes apply if and only if their transaction was committed")
   func journal() throws {
     try withFolder { path in
@@ -399,26 +302,6 @@ struct RecordIndexTests {
         #expect(throws: Never.self) { try other.file.begin(transactionID: other.lastTransactionID + 1) }
         other.expectExact()
       }
-    }
-  }
-
-  @Test("Without space for a larger index the old one stays in use and reports when it is full")
-  func fullDisk() throws {
-    try withFolder { path in
-      let model = Model(path: path)
-      model.isDiskFull = true
-      #expect(!model.begin())
-      model.isDiskFull = false
-      #expect(model.begin())
-      model.isDiskFull = true
-      var count = 0
-      while model.transaction(adding: 10, { for _ in 0..<10 { $0.noteStore($0.next) } }) { count += 10 }
-      #expect(count >= IndexLayout.minimumCellCount * 7 / 10)
-      model.expectExact()
-      model.isDiskFull = false
-      let isStored = model.transaction(adding: 10) { $0.noteStore($0.next) }
-      #expect(isStored)
-      model.expectExact()
     }
   }
 

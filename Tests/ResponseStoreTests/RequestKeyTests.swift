@@ -98,6 +98,23 @@ struct RequestKeyTests {
     #expect(one.urlString.hasSuffix("1") && one.urlString.utf8.count == 100_018)
   }
 
+  @Test(
+    "A key is compared with the text of a URL",
+    arguments: [
+      ("http://example.com/a?b", "http://example.com/a?b", true),
+      ("http://example.com:80/a", "http://example.com:80/a", false),
+      ("http://example.com:8080/a", "http://example.com:8080/a", true),
+      ("HTTP://example.com/", "HTTP://example.com/", false), ("http://example.com", "http://example.com", false),
+      ("http://example.com/a#f", "http://example.com/a#f", false),
+      ("http://u:p@example.com/", "http://u:p@example.com/", false), ("data:text/plain,x", "data:text/plain,x", true),
+      ("https://[::1]:8443/x", "https://[::1]:8443/x", true), ("http://example.com/a", "http://example.com/ab", false),
+      ("http://example.com/ab", "http://example.com/a", false),
+    ])
+  func text(_ made: String, _ asked: String, _ isSame: Bool) throws {
+    let key = try #require(makeKey(made))
+    #expect(key.isMade(of: asked) == isSame && key.isMade(of: key.urlString))
+  }
+
   @Test("Keys of a host are adjacent in the order of keys, and so are those of a path")
   func order() throws {
     let urls = [

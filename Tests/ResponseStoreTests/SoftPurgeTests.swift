@@ -77,38 +77,6 @@ struct SoftPurgeTests {
     #expect(!found.freshness.isFresh(at: fixture.clock.now))
   }
 
-  @Test("A record that eviction moves during a soft purge stays stale")
-  func moved() throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    let urls = (0..<600).map { "http://a.example/\($0)" }
-    for url in urls { fixture.store.store(fixture.response(url)) }
-    fixture.drain()
-    fixture.clock.advance(by: 10)
-    let (store, database) = (fixture.store, fixture.store.context.database)
-    store.softPurge(.everything)
-    #expect(store.pendingRemovalCount == 1)
-    try database.write { (transaction) throws(LMDBError) in
-      let tombstones = try store.context.removals.tombstones(in: transaction)
-      try database.change(in: transaction) { (changes) throws(LMDBError) in
-        for url in urls.prefix(10) {
-          let tag = IndexEntry.tag(of: database.keyDigest(of: fixture.key(url).bytes))
-          guard let index = database.index.current, let rowID = database.indexedRows(ofTag: tag).first,
-            let cell = index.cell(of: tag, rowID: rowID)
-          else { return }
-          let entry = index.entry(in: cell)
-          let isMoved = try database.move(
-            entry, to: entry.band(inflation: index.inflation), unlessHiddenBy: tombstones, changes: &changes,
-            in: transaction)
-          #expect(isMoved)
-        }
-      }
-    }
-    #expect(urls.allSatisfy { Self.isSoftPurged(fixture, $0) == true })
-    fixture.drain()
-    #expect(urls.allSatisfy { Self.isSoftPurged(fixture, $0) == true })
-  }
-
   @Test("A corrupt record that a soft purge covers is not made valid")
   func corrupt() throws {
     let fixture = try StoreFixture()
@@ -131,22 +99,5 @@ struct SoftPurgeTests {
     #expect(fixture.body(Self.other) == nil)
     fixture.drain()
     #expect(fixture.store.entryCount == 0)
-  }
-
-  @Test("The longest scope of a soft removal fits into a frame of the log")
-  func longestScope() throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    let date = fixture.clock.now
-    for byteCount in [447, 448, 449, 9000] {
-      let scope = RemovalScope.key([UInt8](repeating: 1, count: byteCount))
-      let number = try fixture.store.context.removalLog.append(scope, mode: .soft(at: date), timeout: .seconds(1)) {}
-      guard case .removal(let logged, let mode) = fixture.store.context.removalLog.content(of: number) else {
-        Issue.record("The removal is not in the log")
-        continue
-      }
-      #expect(logged == scope.abbreviated)
-      #expect(mode == .soft(at: date))
-    }
   }
 }

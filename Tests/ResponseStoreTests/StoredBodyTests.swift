@@ -74,17 +74,6 @@ struct StoredBodyTests {
     return try #require(fields.count > 2 ? Int(fields[2]) : nil)
   }
 
-  @Test("The body of a pending write is in memory")
-  func pending() throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    let body = pseudorandomData(100_000, seed: 3)
-    fixture.store.store(fixture.response(Self.url, body: body))
-    #expect(lookup(fixture)?.body == body)
-    fixture.drain()
-    #expect(lookup(fixture)?.storedBody != nil)
-  }
-
   @Test("A body that does not match its checksum is a miss before any of its bytes is read")
   func damage() throws {
     let body = pseudorandomData(200_000, seed: 77)
@@ -104,20 +93,6 @@ struct StoredBodyTests {
   }
 
   @Test(
-    "A body is compared with its checksum once, or at every lookup if the options require it", arguments: [false, true])
-  func comparison(verifiesEveryRead: Bool) throws {
-    let fixture = try StoreFixture { $0.verifiesEveryRead = verifiesEveryRead }
-    defer { fixture.finish() }
-    fixture.store.store(fixture.response(Self.url, body: pseudorandomData(100_000, seed: 3)))
-    fixture.drain()
-    let key = fixture.key(Self.url)
-    #expect(fixture.store.hasUnverifiedBody(key, beyond: Self.limit) { _ in true })
-    #expect(lookup(fixture)?.storedBody != nil)
-    #expect(fixture.store.hasUnverifiedBody(key, beyond: Self.limit) { _ in true } == verifiesEveryRead)
-    #expect(lookup(fixture)?.storedBody != nil)
-  }
-
-  @Test(
     "The rest of a replaced or removed body cannot be read, and no other body is read instead",
     arguments: [true, false])
   func gone(isReplaced: Bool) throws {
@@ -133,101 +108,5 @@ struct StoredBodyTests {
     }
     fixture.drain()
     #expect(stored.read(50_000..<100_000) == nil)
-  }
-
-  @Test("A body stays readable after its record is updated")
-  func updated() throws {
-    let body = pseudorandomData(200_000, seed: 3)
-    let fixture = try fixture(body)
-    defer { fixture.finish() }
-    let stored = try #require(lookup(fixture)?.storedBody)
-    let complete = try #require(fixture.store.lookup(fixture.key(Self.url)))
-    fixture.store.update(complete, fields: HeaderFields([("X-New", "1")]), freshness: fixture.freshness(lifetime: 90))
-    fixture.drain()
-    #expect(lookup(fixture)?.fields["X-New"] == "1")
-    #expect(stored.read(0..<200_000) == body)
-  }
-
-  @Test("An update of a large body that is in the store holds no body, and is readable before its commit")
-  func updatedInPieces() throws {
-    let body = pseudorandomData(200_000, seed: 3)
-    let fixture = try StoreFixture { $0.queueByteCount = 100_000 }
-    defer { fixture.finish() }
-    fixture.store.store(fixture.response(Self.url, body: body))
-    fixture.drain()
-    let key = fixture.key(Self.url)
-    // With this in the queue, an update that holds the body does not fit.
-    fixture.store.store(fixture.response("http://example.com/other", body: Data(count: 1000)))
-    for number in ["1", "2"] {
-      let found = try #require(lookup(fixture))
-      #expect(found.storedBody != nil)
-      #expect(
-        fixture.store.update(
-          found, fields: HeaderFields([("X-New", number)]), freshness: fixture.freshness(lifetime: 90),
-          waitsForSpace: false))
-      for isCommitted in [false, true] where !isCommitted || number == "2" {
-        if isCommitted { fixture.drain() }
-        let pieces = try #require(lookup(fixture))
-        #expect(pieces.fields["X-New"] == number)
-        #expect(pieces.bodyByteCount == body.count)
-        #expect(pieces.storedBody?.read(0..<200_000) == body)
-        let copy = try #require(fixture.store.lookup(key))
-        #expect(copy.fields["X-New"] == number)
-        #expect(copy.body == body)
-        let borrowed = fixture.store.withResponse(key) { response in
-          var bytes = Data()
-          response.forEachPiece { piece in piece.withUnsafeBytes { bytes.append(contentsOf: $0) } }
-          return bytes
-        }
-        #expect(borrowed == body)
-      }
-    }
-    #expect(fixture.store.statistics.droppedWrites == 0)
-  }
-
-  @Test("An update without the body of a record that is removed before the commit is a miss, and is dropped")
-  func updatedAndRemoved() throws {
-    let fixture = try fixture(pseudorandomData(200_000, seed: 3))
-    defer { fixture.finish() }
-    let found = try #require(lookup(fixture))
-    fixture.store.update(found, fields: HeaderFields([("X-New", "1")]), freshness: fixture.freshness(lifetime: 90))
-    fixture.store.remove(fixture.key(Self.url))
-    #expect(lookup(fixture) == nil)
-    #expect(fixture.store.lookup(fixture.key(Self.url)) == nil)
-    fixture.drain()
-    #expect(fixture.store.entryCount == 0)
-  }
-
-  @Test("An update without the body keeps a body that another update has moved into the record")
-  func updatedAfterMove() throws {
-    let body = pseudorandomData(1500, seed: 3)
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    let key = fixture.key(Self.url)
-    // The fields leave no space for the body in the record.
-    fixture.store.store(
-      fixture.response(Self.url, body: body, fields: HeaderFields([("X-Long", String(repeating: "x", count: 3000))])))
-    fixture.drain()
-    let inStore = try #require(fixture.store.lookup(key, leavingBodiesBeyond: 0))
-    #expect(inStore.storedBody != nil)
-    let whole = try #require(fixture.store.lookup(key))
-    fixture.store.update(whole, fields: HeaderFields([("X-New", "1")]), freshness: fixture.freshness(lifetime: 90))
-    fixture.drain()
-    fixture.store.update(inStore, fields: HeaderFields([("X-New", "2")]), freshness: fixture.freshness(lifetime: 90))
-    fixture.drain()
-    let found = try #require(fixture.store.lookup(key))
-    #expect(found.fields["X-New"] == "2")
-    #expect(found.body == body)
-  }
-
-  @Test("The body of an incomplete response is copied regardless of its size")
-  func incomplete() throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    var response = fixture.response(Self.url, body: pseudorandomData(100_000, seed: 3))
-    response.freshness.flags.insert(.incomplete)
-    fixture.store.store(response)
-    fixture.drain()
-    #expect(lookup(fixture)?.body.count == 100_000)
   }
 }
