@@ -279,7 +279,8 @@ struct DamageTests {
         _ = (RequestKey(storedBytes: [UInt8](head.key)).description, [UInt8](head.attachment))
         if head.isBodyInline {
           #expect(
-            CopiedRecord(head, rowID: 1, removalSequence: 0, hasOthers: false).body.elementsEqual(head.inlineBody))
+            StoredResponse(copying: head, rowID: 1, removalSequence: 0, hasOthers: false).body
+              .elementsEqual(head.inlineBody))
         }
         if bytes != fixtureHead.bytes { #expect(!head.hasRightChecksum) }
       }

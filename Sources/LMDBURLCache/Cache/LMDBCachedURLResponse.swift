@@ -15,6 +15,18 @@ final class LMDBCachedURLResponse: CachedURLResponse, StoredResponseMetadata, @u
   ///
   /// Declared first, because every hit reads it and the memory next to it.
   private let baseResponse = AtomicOnceReference<URLResponse>()
+  /// The Vary key.
+  let vary: VaryKey
+  /// For the memory tier: the point in the order of removals up to which no removal covers the response. Lookups advance
+  /// it.
+  let removalToken = Atomic<RemovalToken>(0)
+  /// For the memory tier: the digest of the key in the store's index; 0 if no store has the response.
+  let useDigest = Atomic<UInt64>(0)
+  /// Whether a lookup in the memory tier used the response since the hand last passed. False at first, so that unused
+  /// entries are evicted before used ones.
+  let wasUsed = Atomic<Bool>(false)
+  /// The approximate size of the response in the memory tier in bytes.
+  let memoryByteCount: Int
   let key: RequestKey
   /// The HTTP status code; 0 for a response that is not HTTP.
   let status: Int
@@ -24,16 +36,27 @@ final class LMDBCachedURLResponse: CachedURLResponse, StoredResponseMetadata, @u
   private let source: Source
 
   private enum Source: Sendable {
-    case memory(fields: HeaderFields, vary: VaryKey, attachment: [UInt8]?)
+    case memory(fields: HeaderFields, attachment: [UInt8]?)
     case store(StoredResponse)
 
     var attachment: [UInt8]? {
       switch self {
-      case .memory(_, _, let attachment): attachment
+      case .memory(_, let attachment): attachment
       case .store(let stored): stored.attachment
       }
     }
+
+    /// The approximate size of the fields in bytes.
+    var fieldsByteCount: Int {
+      switch self {
+      case .memory(let fields, _): fields.reduce(0) { $0 + $1.name.utf8.count + $1.value.utf8.count }
+      case .store(let stored): stored.fieldsByteCount
+      }
+    }
   }
+
+  /// The approximate size of the objects in bytes, without the bytes that they refer to.
+  private static let objectsByteCount = 512
 
   /// Whether this is the result of a lookup on disk, and no lookup has found it in memory since.
   private let isFromDisk: Atomic<Bool>
@@ -72,7 +95,9 @@ final class LMDBCachedURLResponse: CachedURLResponse, StoredResponseMetadata, @u
     bytes = response.body
     freshness = response.freshness
     self.storedAt = storedAt
-    source = .memory(fields: response.fields, vary: response.vary, attachment: attachment)
+    vary = response.vary
+    source = .memory(fields: response.fields, attachment: attachment)
+    memoryByteCount = Self.objectsByteCount + key.bytes.count + bytes.count + source.fieldsByteCount
     isFromDisk = Atomic(false)
     askedURL = nil
     if let urlResponse { baseResponse.storeIfNil(urlResponse) }
@@ -100,19 +125,25 @@ final class LMDBCachedURLResponse: CachedURLResponse, StoredResponseMetadata, @u
     bytes = stored.storedBody == nil ? stored.body : Data()
     freshness = stored.freshness
     storedAt = stored.storedAt
+    vary = stored.vary
     source = .store(stored)
+    memoryByteCount = Self.objectsByteCount + key.bytes.count + bytes.count + source.fieldsByteCount
     isFromDisk = Atomic(true)
     askedURL = url
     super.init(
       response: Self.nothing, data: Data(), userInfo: Self.userInfo(of: source.attachment), storagePolicy: .allowed)
   }
 
-  /// Creates the same response with another freshness.
-  private init(_ other: LMDBCachedURLResponse, freshness: FreshnessInfo) {
+  /// Creates the same response for another place in the memory tier.
+  ///
+  /// - Parameter freshness: Another freshness; nil for the same.
+  init(_ other: LMDBCachedURLResponse, freshness: FreshnessInfo? = nil) {
+    vary = other.vary
+    memoryByteCount = other.memoryByteCount
     key = other.key
     status = other.status
     bytes = other.bytes
-    self.freshness = freshness
+    self.freshness = freshness ?? other.freshness
     storedAt = other.storedAt
     source = other.source
     isFromDisk = Atomic(false)
@@ -126,10 +157,29 @@ final class LMDBCachedURLResponse: CachedURLResponse, StoredResponseMetadata, @u
     attachment.flatMap { ResponseAttachment(bytes: $0)?.userInfoDictionary }
   }
 
-  /// Returns this response with its freshness after a soft purge; itself if that is the same.
-  func softPurged(at date: Date) -> LMDBCachedURLResponse {
-    let stale = freshness.softPurged(at: date)
-    return stale == freshness ? self : LMDBCachedURLResponse(self, freshness: stale)
+  /// Sets the position in the order of removals, and the digest of the key in the store's index; nil if no store has the
+  /// response. Call this before the response is in the memory tier.
+  func setPosition(_ token: RemovalToken, useDigest digest: UInt64?) {
+    removalToken.store(token, ordering: .relaxed)
+    useDigest.store(digest ?? 0, ordering: .relaxed)
+  }
+
+  /// Whether the store has the response of the memory tier, too.
+  var isOnDisk: Bool { useDigest.load(ordering: .relaxed) != 0 }
+
+  /// Returns a response for the memory tier that is stale after a soft purge.
+  ///
+  /// - Parameter token: The point in the order of removals up to which the new response is compared.
+  func softPurged(at date: Date, removalToken token: RemovalToken) -> LMDBCachedURLResponse {
+    let stale = LMDBCachedURLResponse(self, freshness: freshness.softPurged(at: date))
+    stale.setPosition(token, useDigest: useDigest.load(ordering: .relaxed))
+    return stale
+  }
+
+  /// Whether a lookup in the memory tier prefers this response to another matching one (RFC 9111, section 4.1).
+  func goesBefore(_ other: LMDBCachedURLResponse) -> Bool {
+    guard vary.hasVaryFields == other.vary.hasVaryFields else { return vary.hasVaryFields }
+    return freshness.date >= other.freshness.date
   }
 
   /// Returns this response with the fields and freshness of a 304 (RFC 9111, section 4.3.4).
@@ -166,23 +216,8 @@ final class LMDBCachedURLResponse: CachedURLResponse, StoredResponseMetadata, @u
 
   var fields: HeaderFields {
     switch source {
-    case .memory(let fields, _, _): fields
+    case .memory(let fields, _): fields
     case .store(let stored): stored.fields
-    }
-  }
-
-  /// The approximate size of the fields in bytes.
-  var fieldsByteCount: Int {
-    switch source {
-    case .memory(let fields, _, _): fields.reduce(0) { $0 + $1.name.utf8.count + $1.value.utf8.count }
-    case .store(let stored): stored.fieldsByteCount
-    }
-  }
-
-  var vary: VaryKey {
-    switch source {
-    case .memory(_, let vary, _): vary
-    case .store(let stored): stored.vary
     }
   }
 

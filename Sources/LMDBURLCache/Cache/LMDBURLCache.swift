@@ -237,8 +237,10 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     if case .update(let old, let token) = operation {
       return core.update(old, fields: own.fields, freshness: own.freshness, askedAt: token)
     }
+    // A copy, because the response may be in the memory tier, with another position in the order of removals.
     insert(
-      own, reachesDisk: core.allowsDiskStorage(own, isMemoryOnly: isMemoryOnly) { request.head }, operation)
+      LMDBCachedURLResponse(own), reachesDisk: core.allowsDiskStorage(own, isMemoryOnly: isMemoryOnly) { request.head },
+      operation)
   }
 
   /// Inserts a response that a caller stores, or that an override stores for the caching client.

@@ -9,51 +9,7 @@ import Synchronization
 /// The keys are distributed over 64 shards to avoid contention. Each shard has its own lock, which is held for one
 /// table access. The shards share one byte count.
 final class MemoryTier: CopyHolder {
-  /// A response, with its position in the order of removals.
-  ///
-  /// The properties that a hit reads fit into 64 bytes, because lookups among many entries mostly wait for memory.
-  final class Entry: Sendable {
-    let response: LMDBCachedURLResponse
-    let vary: VaryKey
-    /// The point in the order of removals up to which no removal covers the response. Lookups advance it.
-    let removalToken: Atomic<RemovalToken>
-    /// The digest of the key in the store's index; 0 if no store has the response.
-    let useDigest: UInt64
-    /// Whether the store has the response, too.
-    let isOnDisk: Bool
-    /// Whether a lookup used the entry since the hand last passed. False at first, so that unused entries are evicted
-    /// before used ones.
-    let wasUsed = Atomic<Bool>(false)
-    let byteCount: Int
-
-    /// - Parameter useDigest: The digest of the key in the store's index; nil if no store has the response.
-    init(_ response: LMDBCachedURLResponse, useDigest: UInt64?, removalToken: RemovalToken) {
-      self.response = response
-      vary = response.vary
-      isOnDisk = useDigest != nil
-      self.useDigest = useDigest ?? 0
-      self.removalToken = Atomic(removalToken)
-      byteCount =
-        Self.overheadByteCount + response.key.bytes.count + response.body.count
-        + response.fieldsByteCount
-    }
-
-    /// Returns an entry whose response is stale after a soft purge.
-    ///
-    /// - Parameter token: The point in the order of removals up to which the new entry is compared.
-    func softPurged(at date: Date, removalToken token: RemovalToken) -> Entry {
-      Entry(response.softPurged(at: date), useDigest: isOnDisk ? useDigest : nil, removalToken: token)
-    }
-
-    /// Whether a lookup prefers this entry to another matching one (RFC 9111, section 4.1).
-    func goesBefore(_ other: Entry) -> Bool {
-      guard vary.hasVaryFields == other.vary.hasVaryFields else { return vary.hasVaryFields }
-      return response.freshness.date >= other.response.freshness.date
-    }
-
-    /// The approximate size of the entry's objects without their bytes.
-    private static let overheadByteCount = 512
-  }
+  typealias Entry = LMDBCachedURLResponse
 
   /// The variants of one key. Nearly always there is one, which needs no array.
   private struct Variants: Sequence {
@@ -73,7 +29,7 @@ final class MemoryTier: CopyHolder {
     }
 
     var count: Int { 1 + others.count }
-    var byteCount: Int { others.reduce(first.byteCount) { $0 + $1.byteCount } }
+    var byteCount: Int { others.reduce(first.memoryByteCount) { $0 + $1.memoryByteCount } }
 
     /// Returns the newest matching entry by `Date`, with Vary fields if possible.
     @inline(__always)
@@ -168,8 +124,8 @@ final class MemoryTier: CopyHolder {
   ///
   /// - Parameter changeCount: The result of ``changeCount(for:)`` before the disk was read.
   func insertCopy(_ entry: Entry, unlessChangedSince changeCount: UInt64) {
-    guard entry.byteCount <= capacityByteCount else { return }
-    change(entry.response.key) { shard, key in
+    guard entry.memoryByteCount <= capacityByteCount else { return }
+    change(entry.key) { shard, key in
       if shard.changeCount == changeCount { shard.put(entry, for: key) }
     }
   }
@@ -187,9 +143,9 @@ final class MemoryTier: CopyHolder {
   ///     response whose permit was revoked is not inserted.
   /// - Returns: Whether the response was inserted.
   func insert(_ entry: Entry, unlessChangedSince changeCount: UInt64?, unless isRevoked: () -> Bool) -> Bool {
-    let fits = entry.byteCount <= capacityByteCount
+    let fits = entry.memoryByteCount <= capacityByteCount
     var isInserted = false
-    change(entry.response.key) { shard, key in
+    change(entry.key) { shard, key in
       let isNewest = changeCount == nil || changeCount == shard.changeCount
       shard.changeCount &+= 1
       if fits, isNewest, !isRevoked() {
@@ -209,10 +165,10 @@ final class MemoryTier: CopyHolder {
   /// Does nothing if the entry is no longer present. With a disk tier, which then has the updated response, all variants
   /// of the key are removed instead: a concurrent lookup may have inserted an older copy, or be about to. They are
   /// removed as well if the new entry is too large.
-  func update(_ response: LMDBCachedURLResponse, to entry: Entry) {
-    let fits = entry.byteCount <= capacityByteCount
-    change(entry.response.key) { shard, key in
-      let isPresent = shard.variants[key]?.contains { $0.response === response } == true
+  func update(_ response: Entry, to entry: Entry) {
+    let fits = entry.memoryByteCount <= capacityByteCount
+    change(entry.key) { shard, key in
+      let isPresent = shard.variants[key]?.contains { $0 === response } == true
       guard isPresent || entry.isOnDisk else { return }
       shard.changeCount &+= 1
       if isPresent, fits { shard.put(entry, for: key) } else { shard.variants[key] = nil }
@@ -221,7 +177,7 @@ final class MemoryTier: CopyHolder {
 
   /// Replaces an entry with one of the same response. Does nothing if the entry is no longer present.
   func exchange(_ old: Entry, for entry: Entry) {
-    change(entry.response.key) { shard, key in
+    change(entry.key) { shard, key in
       guard shard.variants[key]?.contains(where: { $0 === old }) == true else { return }
       shard.changeCount &+= 1
       shard.put(entry, for: key)
@@ -241,7 +197,7 @@ final class MemoryTier: CopyHolder {
 
   /// Removes an entry if it is still present.
   func remove(_ entry: Entry) {
-    change(entry.response.key) { shard, key in
+    change(entry.key) { shard, key in
       guard let present = shard.variants[key], present.contains(where: { $0 === entry }) else { return }
       shard.changeCount &+= 1
       shard.variants[key] = Variants(present.filter { $0 !== entry })
@@ -262,14 +218,14 @@ final class MemoryTier: CopyHolder {
   }
 
   /// Removes every entry that `isCovered` accepts.
-  func removeAll(where isCovered: (LMDBCachedURLResponse) -> Bool) {
+  func removeAll(where isCovered: (Entry) -> Bool) {
     for box in shards {
       let freed = box.shard.withLock { shard -> Int in
         shard.changeCount &+= 1
         var freed = 0
         for (key, variants) in shard.variants {
-          let kept = variants.filter { !isCovered($0.response) }
-          freed += variants.byteCount - kept.reduce(0) { $0 + $1.byteCount }
+          let kept = variants.filter { !isCovered($0) }
+          freed += variants.byteCount - kept.reduce(0) { $0 + $1.memoryByteCount }
           shard.variants[key] = Variants(kept)
         }
         return freed

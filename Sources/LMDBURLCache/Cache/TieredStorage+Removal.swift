@@ -20,9 +20,8 @@ extension TieredStorage {
     guard connection.openStore.use({ $0.hasFailed }) ?? true else { return }
     guard let date = removal.effect.mode(at: now).softTime else { return }
     memory.forEach { entry in
-      let record = entry.response
-      let isCovered = removal.scope.covers(key: record.key.bytes, storedAt: record.storedAt) {
-        CacheGroups.groups(of: record.fields)
+      let isCovered = removal.scope.covers(key: entry.key.bytes, storedAt: entry.storedAt) {
+        CacheGroups.groups(of: entry.fields)
       }
       guard isCovered else { return }
       // Always insert a new entry, so that a validation that began before does not find the old one to update.

@@ -80,9 +80,8 @@ final class TieredStorage: Sendable {
     let response = LMDBCachedURLResponse(stored, key: key, url: url)
     if usesMemory, !stored.hasOtherVariants, stored.storedBody == nil {
       // Among several variants, only the disk knows which matching one is the newest.
-      memory.insertCopy(
-        MemoryTier.Entry(response, useDigest: store.useDigest(of: key), removalToken: token),
-        unlessChangedSince: changeCount)
+      response.setPosition(token, useDigest: store.useDigest(of: key))
+      memory.insertCopy(response, unlessChangedSince: changeCount)
     }
     return response
   }
@@ -94,11 +93,10 @@ final class TieredStorage: Sendable {
     connection.openStore.use { store -> LMDBCachedURLResponse? in
       let known = entry.removalToken.load(ordering: .relaxed)
       var token = known
-      // Do not copy the record, which would retain each of its parts. Usually the record is not read at all.
+      // Usually the entry is not read at all.
       let effect = store.effectOfRemovals(
-        on: entry.response.key, storedAt: entry.response.storedAt,
-        groups: { CacheGroups.groups(of: entry.response.fields) }, isOnItsOwn: !connection.usesDisk,
-        since: &token)
+        on: entry.key, storedAt: entry.storedAt, groups: { CacheGroups.groups(of: entry.fields) },
+        isOnItsOwn: !connection.usesDisk, since: &token)
       switch effect {
       case .none:
         if token != known { entry.removalToken.store(token, ordering: .relaxed) }
@@ -106,16 +104,17 @@ final class TieredStorage: Sendable {
         // Keep the token of the old entry: other lookups may have found it, too, and must still compare it.
         let stale = entry.softPurged(at: date, removalToken: token)
         memory.exchange(entry, for: stale)
-        return stale.response
+        return stale
       case .removed:
         // Keep the token of the entry: other lookups may have found it, too, and must still compare it.
         memory.remove(entry)
         return nil
       }
       // Eviction from disk considers uses in both tiers.
-      if entry.isOnDisk, connection.usesDisk { store.recordUse(of: entry.useDigest) }
-      return entry.response
-    } ?? (connection.checkMayUseMemoryOnly() ? entry.response : nil)
+      let digest = entry.useDigest.load(ordering: .relaxed)
+      if digest != 0, connection.usesDisk { store.recordUse(of: digest) }
+      return entry
+    } ?? (connection.checkMayUseMemoryOnly() ? entry : nil)
   }
 
   /// Returns the number of variants stored for a key.
@@ -149,9 +148,9 @@ final class TieredStorage: Sendable {
       guard connection.openStore.use({ _ in true }) ?? connection.checkMayUseMemoryOnly() else {
         return .notStored(.writeDropped)
       }
-      let entry = MemoryTier.Entry(response, useDigest: nil, removalToken: token)
-      let isInMemory = memory.insert(entry, unlessChangedSince: nil, unless: isRevoked)
-      return isInMemory ? .storedInMemory : .notStored(memoryRefusal(of: entry) ?? .writeDropped)
+      response.setPosition(token, useDigest: nil)
+      let isInMemory = memory.insert(response, unlessChangedSince: nil, unless: isRevoked)
+      return isInMemory ? .storedInMemory : .notStored(memoryRefusal(of: response) ?? .writeDropped)
     }
     let changeCount = memory.changeCount(for: response.key)
     var result = AcceptResult.dropped
@@ -165,9 +164,8 @@ final class TieredStorage: Sendable {
       store.discard(response.cacheable, for: response.key, by: memory)
     }
     if store.hasFailed { discardInOtherCaches(response) }
-    let entry = MemoryTier.Entry(
-      response, useDigest: result == .accepted ? store.useDigest(of: response.key) : nil, removalToken: token)
-    let isInMemory = memory.insert(entry, unlessChangedSince: changeCount, unless: isRevoked)
+    response.setPosition(token, useDigest: result == .accepted ? store.useDigest(of: response.key) : nil)
+    let isInMemory = memory.insert(response, unlessChangedSince: changeCount, unless: isRevoked)
     connection.reopenIfFailed(store)
     switch result {
     case .accepted: return .stored
@@ -180,14 +178,14 @@ final class TieredStorage: Sendable {
       return .storedInMemory
     case .dropped:
       if isInMemory { return .storedInMemory }
-      return .notStored(reachesDisk ? .writeDropped : memoryRefusal(of: entry) ?? .memoryOnly)
+      return .notStored(reachesDisk ? .writeDropped : memoryRefusal(of: response) ?? .memoryOnly)
     }
   }
 
   /// The rule for a response that only the memory tier could have; nil if it is not larger than that.
   private func memoryRefusal(of entry: MemoryTier.Entry) -> Rule? {
     let limit = memory.capacityByteCount
-    return entry.byteCount > limit ? .recordTooLarge(limit: limit) : nil
+    return entry.memoryByteCount > limit ? .recordTooLarge(limit: limit) : nil
   }
 
   /// Counts a response that a caller stores and that is not stored.
@@ -246,11 +244,9 @@ final class TieredStorage: Sendable {
       if onDisk != nil { memory.remove(old.key) }
       return
     }
-    memory.update(
-      old,
-      to: MemoryTier.Entry(
-        old.updated(fields: fields, freshness: freshness),
-        useDigest: onDisk == nil ? nil : store?.useDigest(of: old.key), removalToken: token))
+    let updated = old.updated(fields: fields, freshness: freshness)
+    updated.setPosition(token, useDigest: onDisk == nil ? nil : store?.useDigest(of: old.key))
+    memory.update(old, to: updated)
   }
 
   /// Whether a response can be used long enough for the disk tier: fresh, as in SDURLCache, or in a stale window.

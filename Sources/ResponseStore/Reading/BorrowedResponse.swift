@@ -117,7 +117,7 @@ extension Reader {
       reportCorruptRecord(selected.rowID)
       return false
     }
-    record.withHead { body(BorrowedResponse($0, first: record.bodyBytes)) }
+    record.withHead { head in record.withBody { body(BorrowedResponse(head, first: $0)) } }
     return true
   }
 }

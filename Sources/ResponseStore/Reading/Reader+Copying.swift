@@ -7,10 +7,11 @@ extension Reader {
   /// Copies a record, and verifies the copy if necessary. Returns nil if the record is corrupt.
   func copy(
     _ selected: SelectedRecord, in transaction: borrowing ReadTransaction
-  ) throws(LMDBError) -> CopiedRecord? {
+  ) throws(LMDBError) -> StoredResponse? {
     let (rowID, head) = (selected.rowID, selected.head)
     let copy = try copyBody(head.bodyID(ofRow: rowID), database.chunks(of: head), in: transaction) {
-      CopiedRecord(head, rowID: rowID, removalSequence: selected.removalSequence, hasOthers: selected.hasOthers)
+      StoredResponse(
+        copying: head, rowID: rowID, removalSequence: selected.removalSequence, hasOthers: selected.hasOthers)
     }
     guard let record = copy else { return nil }
     if !isVerified(head, rowID: rowID) {
@@ -25,8 +26,9 @@ extension Reader {
   /// Copies the chunks of a body into the record that `allocate` returns. Returns nil if one is missing.
   @inline(__always)
   func copyBody(
-    _ bodyID: UInt64, _ chunks: ChunkLayout, in transaction: borrowing ReadTransaction, to allocate: () -> CopiedRecord
-  ) throws(LMDBError) -> CopiedRecord? {
+    _ bodyID: UInt64, _ chunks: ChunkLayout, in transaction: borrowing ReadTransaction,
+    to allocate: () -> StoredResponse
+  ) throws(LMDBError) -> StoredResponse? {
     // A corrupt header may claim any size. Allocate memory only if the last chunk exists.
     var last: UnsafeRawBufferPointer?
     if chunks.count > 0 {
@@ -34,12 +36,13 @@ extension Reader {
       if last == nil { return nil }
     }
     let record = allocate()
+    guard chunks.count > 0, let memory = record.bodyMemory else { return record }
     for index in 0..<chunks.count {
       let isLast = index == chunks.count - 1
       guard let chunk = isLast ? last : try database.chunk(index, of: bodyID, chunks, in: transaction) else {
         return nil
       }
-      (record.bodyMemory + chunks.range(index).lowerBound).copyMemory(from: chunk.baseAddress!, byteCount: chunk.count)
+      (memory + chunks.range(index).lowerBound).copyMemory(from: chunk.baseAddress!, byteCount: chunk.count)
     }
     return record
   }
@@ -68,13 +71,14 @@ extension Reader {
   func copyHead(
     of selected: SelectedRecord, _ store: ResponseStore, isIntact: Bool, in transaction: borrowing ReadTransaction,
     unverified: inout StoredBody?
-  ) -> CopiedRecord {
+  ) -> StoredResponse {
     let (rowID, head) = (selected.rowID, selected.head)
     let location = StoredBody.Location(
       byteCount: head.bodyByteCount, bodyID: head.bodyID(ofRow: rowID), chunks: database.chunks(of: head))
     let body = StoredBody(location, in: store)
-    let record = CopiedRecord(
-      head, rowID: rowID, removalSequence: selected.removalSequence, hasOthers: selected.hasOthers, storedBody: body)
+    let record = StoredResponse(
+      copying: head, rowID: rowID, removalSequence: selected.removalSequence, hasOthers: selected.hasOthers,
+      storedBody: body)
     if !isIntact, !isVerified(head, rowID: rowID) {
       unverified = body
     } else if selected.isSoftPurged {
@@ -90,18 +94,18 @@ extension Reader {
     of write: PendingWrite, leaving large: (limit: Int, store: ResponseStore)?
   ) -> StoredResponse? {
     guard let body = write.storedBody else { return StoredResponse(write) }
-    func record(_ storedBody: StoredBody? = nil) -> CopiedRecord {
+    func record(_ storedBody: StoredBody? = nil) -> StoredResponse {
       write.head.layout { head in
-        CopiedRecord(
-          head, rowID: write.rowID, removalSequence: write.removalSequence, hasOthers: true, storedBody: storedBody)
+        StoredResponse(
+          copying: head, rowID: write.rowID, removalSequence: write.removalSequence, hasOthers: true,
+          storedBody: storedBody)
       }
     }
-    if let large, body.byteCount > large.limit { return StoredResponse(record(StoredBody(body, in: large.store))) }
+    if let large, body.byteCount > large.limit { return record(StoredBody(body, in: large.store)) }
     do throws(LMDBError) {
-      let copy = try read { (transaction) throws(LMDBError) in
+      return try read { (transaction) throws(LMDBError) in
         try copyBody(body.bodyID, body.chunks, in: transaction) { record() }
       }
-      return copy.map { StoredResponse($0) }
     } catch {
       context.readFailed(error)
       return nil
@@ -111,7 +115,7 @@ extension Reader {
   /// Whether a record whose body is in the store matches its checksums; nil if it was replaced or evicted.
   ///
   /// Each piece is read in its own transaction, because a long one would pin freed pages.
-  func isIntact(_ record: CopiedRecord, _ body: StoredBody) -> Bool? {
+  func isIntact(_ record: StoredResponse, _ body: StoredBody) -> Bool? {
     guard record.withHead({ $0.hasRightChecksum }) else { return false }
     let checksum = XXHash.Stream()
     var start = 0

@@ -157,7 +157,7 @@ final class Reader: Sendable {
       for _ in 0..<4 {
         var isOutdated = false
         var unverified: StoredBody?
-        let found = try read { (transaction) throws(LMDBError) -> CopiedRecord? in
+        let found = try read { (transaction) throws(LMDBError) -> StoredResponse? in
           let choice = try selectRecord(key, above: pending, in: transaction, isOutdated: &isOutdated, where: matches)
           guard var selected = choice else { return nil }
           if pendingCount > 0 { selected.hasOthers = true }
@@ -174,14 +174,14 @@ final class Reader: Sendable {
           if isOutdated { continue }
           return nil
         }
-        guard let body = unverified else { return StoredResponse(record) }
+        guard let body = unverified else { return record }
         switch isIntact(record, body) {
         case true?:
           let checksum = record.withHead { $0.checksum }
-          verified.insert(rowID: record.origin.rowID, checksum: checksum)
+          verified.insert(rowID: record.rowID, checksum: checksum)
           intactChecksum = checksum
         case false?:
-          reportCorruptRecord(record.origin.rowID)
+          reportCorruptRecord(record.rowID)
           return nil
         // The record was replaced or evicted. Look again.
         case nil: break

@@ -5,27 +5,24 @@ import HTTPCaching
 /// A copy of a stored response. It does not change when the store changes.
 ///
 /// Copies of this value share the bytes. Properties are decoded from the bytes at each call.
-public struct StoredResponse: Sendable, StoredResponseMetadata {
+///
+/// `@unchecked Sendable`: a pending write is `Sendable`, and the memory of a copy is filled before it is shared, and then
+/// never changed.
+public struct StoredResponse: @unchecked Sendable, StoredResponseMetadata {
   private let source: Source
 
   /// The location of the bytes.
-  private enum Source: Sendable {
+  private enum Source {
     /// In a pending write.
     case pending(PendingWrite)
     /// In a copy of the record.
-    case copied(CopiedRecord)
+    case copied(Copy)
   }
 
   init(_ write: PendingWrite) { source = .pending(write) }
-  init(_ record: CopiedRecord) { source = .copied(record) }
 
   /// The record's row ID; 0 for a pending write.
-  public var rowID: UInt64 {
-    switch source {
-    case .pending: 0
-    case .copied(let record): record.origin.rowID
-    }
-  }
+  public var rowID: UInt64 { copy?.record.rowID ?? 0 }
 
   /// The cache key.
   public var key: RequestKey {
@@ -66,17 +63,12 @@ public struct StoredResponse: Sendable, StoredResponseMetadata {
   public var body: Data {
     switch source {
     case .pending(let write): write.body
-    case .copied(let record): record.body
+    case .copied(let copy): copy.body
     }
   }
 
   /// The body in the store, if ``ResponseStore/lookup(_:leavingBodiesBeyond:where:)`` left it there; otherwise nil.
-  public var storedBody: StoredBody? {
-    switch source {
-    case .pending: nil
-    case .copied(let record): record.storedBody
-    }
-  }
+  public var storedBody: StoredBody? { copy?.storedBody }
 
   /// Calls `body` with the bytes of the body, without a copy.
   ///
@@ -96,39 +88,37 @@ public struct StoredResponse: Sendable, StoredResponseMetadata {
 
   /// Whether other variants of the key are stored, or may be.
   public var hasOtherVariants: Bool {
-    switch source {
     // A pending write does not know the variants on disk.
-    case .pending: true
-    case .copied(let record): record.origin.hasOthers
-    }
+    copy?.record.hasOthers ?? true
   }
 
   /// The pending write that was looked up; nil for a record that was read from disk.
   var pendingWrite: PendingWrite? {
-    switch source {
-    case .pending(let write): write
-    case .copied: nil
-    }
+    if case .pending(let write) = source { write } else { nil }
+  }
+
+  private var copy: Copy? {
+    if case .copied(let copy) = source { copy } else { nil }
   }
 
   /// The sequence number of the last removal before the response was stored or looked up. Later removals cover it.
   var removalSequence: UInt64 {
     switch source {
     case .pending(let write): write.removalSequence
-    case .copied(let record): record.origin.removalSequence
+    case .copied(let copy): copy.record.removalSequence
     }
   }
 
   func withHead<R>(_ body: (RecordHeaderView) -> R) -> R {
     switch source {
     case .pending(let write): write.head.layout(body)
-    case .copied(let record): record.withHead(body)
+    case .copied(let copy): withExtendedLifetime(copy) { body(copy.head) }
     }
   }
 
   func withBody<R>(_ body: (UnsafeRawBufferPointer) -> R) -> R {
     if let write = pendingWrite { return write.withBody(body) }
-    // Get the address before the call. Otherwise the compiler retains the record during the call.
+    // Get the address before the call. Otherwise the compiler retains the copy during the call.
     let bytes = copiedBody
     return withExtendedLifetime(self) { body(bytes) }
   }
@@ -137,7 +127,111 @@ public struct StoredResponse: Sendable, StoredResponseMetadata {
   private var copiedBody: UnsafeRawBufferPointer {
     switch source {
     case .pending: UnsafeRawBufferPointer(start: nil, count: 0)
-    case .copied(let record): record.bodyBytes
+    case .copied(let copy): copy.bodyBytes
     }
+  }
+}
+
+// MARK: Copies of records
+
+extension StoredResponse {
+  /// The record of a copy, and the layout of the memory.
+  ///
+  /// An inline body follows the header directly, because the header's checksum covers both.
+  private struct Record {
+    let rowID: UInt64
+    /// The last removal before the lookup.
+    let removalSequence: UInt64
+    /// Whether the key has other records.
+    let hasOthers: Bool
+    /// The bytes of the record in its record log: the header and an inline body.
+    let byteCount: Int
+    let bodyOffset: Int
+    let bodyByteCount: Int
+  }
+
+  private struct CopyHeader {
+    let record: Record
+    /// The body, if it stays in the store.
+    let storedBody: StoredBody?
+    /// The memory, if it is not that of the buffer's elements.
+    let block: UnsafeMutableRawPointer?
+  }
+
+  /// A record header, then the body unless it stays in the store, in one piece of memory.
+  private final class Copy: ManagedBuffer<CopyHeader, UInt8> {
+    deinit {
+      if let block = withUnsafeMutablePointerToHeader({ $0.pointee.block }) { CopyMemory.giveBack(block) }
+    }
+
+    // Use a pointer, because each access to the property `header` would be checked for exclusivity.
+    var record: Record { withUnsafeMutablePointerToHeader { $0.pointee.record } }
+    var storedBody: StoredBody? { withUnsafeMutablePointerToHeader { $0.pointee.storedBody } }
+    var memory: UnsafeMutableRawPointer {
+      withUnsafeMutablePointers { $0.pointee.block ?? UnsafeMutableRawPointer($1) }
+    }
+
+    /// The record header with an inline body, valid while this object exists.
+    var head: RecordHeaderView {
+      RecordHeaderView(checked: UnsafeRawBufferPointer(start: memory, count: record.byteCount))
+    }
+
+    /// The bytes of the body, valid while this object exists. Traps if the body is still in the store.
+    var bodyBytes: UnsafeRawBufferPointer {
+      withUnsafeMutablePointerToHeader { header in
+        if header.pointee.storedBody != nil { Trap.bodyIsInStore() }
+        let record = header.pointee.record
+        return UnsafeRawBufferPointer(start: memory + record.bodyOffset, count: record.bodyByteCount)
+      }
+    }
+
+    /// The body, without a copy. The `Data` keeps this object alive. Traps if the body is still in the store.
+    var body: Data {
+      let bytes = bodyBytes
+      guard let start = bytes.baseAddress, !bytes.isEmpty else { return Data() }
+      return Data(
+        bytesNoCopy: UnsafeMutableRawPointer(mutating: start), count: bytes.count,
+        deallocator: .custom { [self] _, _ in withExtendedLifetime(self) {} })
+    }
+  }
+
+  /// Copies a record with an inline body. The memory for another body is left uninitialized.
+  ///
+  /// - Parameter storedBody: The body, if it stays in the store; only the header is copied then.
+  init(
+    copying record: RecordHeaderView, rowID: UInt64, removalSequence: UInt64, hasOthers: Bool,
+    storedBody: StoredBody? = nil
+  ) {
+    let bodyByteCount = storedBody == nil ? record.bodyByteCount : 0
+    let byteCount = record.raw.count
+    let bodyOffset = record.isBodyInline ? byteCount - bodyByteCount : (byteCount + 15) & ~15
+    let copyByteCount = bodyOffset + bodyByteCount
+    let block = CopyMemory.copyByteCounts.contains(copyByteCount) ? CopyMemory.take() : nil
+    let made = Copy.create(minimumCapacity: block == nil ? copyByteCount : 0) { _ in
+      CopyHeader(
+        record: Record(
+          rowID: rowID, removalSequence: removalSequence, hasOthers: hasOthers, byteCount: byteCount,
+          bodyOffset: bodyOffset, bodyByteCount: bodyByteCount), storedBody: storedBody, block: block)
+    }
+    // `create` returns an object of this class, but its static type is the superclass.
+    let copy = unsafeDowncast(made, to: Copy.self)
+    copy.memory.copyMemory(from: record.raw.baseAddress!, byteCount: byteCount)
+    source = .copied(copy)
+  }
+
+  /// The memory of the body of a copy, which the creator fills.
+  var bodyMemory: UnsafeMutableRawPointer? { copy.map { $0.memory + $0.record.bodyOffset } }
+
+  /// Ends the freshness in a copy, like a soft purge. Call this before the copy is shared.
+  func endFreshness(at date: Date) {
+    guard let copy else { return }
+    RecordHeader.putFreshness(
+      copy.head.freshness.softPurged(at: date),
+      into: UnsafeMutableRawBufferPointer(start: copy.memory, count: copy.record.byteCount))
+  }
+
+  /// Whether header and body of a copy match their checksums.
+  var isIntact: Bool {
+    withHead { $0.hasRightChecksum && $0.bodyChecksum == XXHash.digest64(copiedBody) }
   }
 }
