@@ -55,7 +55,7 @@ final class Membership: FleetMembership {
 
   // MARK: Purges
 
-  func announce(_ removals: [FleetRemoval]) -> [AnnouncedRemoval] { file.unposted.announce(removals) }
+  func announce(_ removals: [Removal]) -> [AnnouncedRemoval] { file.unposted.announce(removals) }
 
   func purge(_ removals: [AnnouncedRemoval], timeout: Duration?) throws -> FleetPurgeResult {
     var result = FleetPurgeResult(confirmedCount: 0, expiredLeaseCount: 0)

@@ -25,12 +25,4 @@ extension ResponseStore {
 
   /// The ID of the store's removal log. A store that is created again has another one.
   package var ownerID: UInt64 { context.removalLog.owner }
-
-  /// Carries out removals of other machines, with one sync.
-  ///
-  /// - Returns: The sequence number of the last removal; nil if they are not durable. Then some may be in force.
-  package func removeDurably(_ removals: [FleetRemoval]) -> UInt64? {
-    let now = context.options.clock()
-    return remover.remove(removals.map { ($0.scope, $0.effect.mode(at: now)) })
-  }
 }

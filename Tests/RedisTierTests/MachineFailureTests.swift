@@ -71,7 +71,7 @@ struct MachineFailureTests {
     isFailing.set(true)
     let poster = PurgePoster(settings)
     func purge() async throws -> FleetPurgeResult {
-      try await onBlockingThread { Result { try poster.purge(FleetRemoval(.host("a.example")), timeout: nil) } }.get()
+      try await onBlockingThread { Result { try poster.purge(Removal(.host("a.example")), timeout: nil) } }.get()
     }
     // The machine leaves, so that purges do not wait for it again and again.
     for _ in 0..<2 { #expect(try await purge().expiredLeaseCount == 0) }
@@ -106,7 +106,7 @@ struct MachineFailureTests {
     let poster = PurgePoster(settings)
     for _ in 0..<2 {
       let result = await onBlockingThread {
-        Result { try poster.purge(FleetRemoval(.host("a.example")), timeout: nil) }
+        Result { try poster.purge(Removal(.host("a.example")), timeout: nil) }
       }
       #expect(try result.get().confirmedCount == 1)
     }
@@ -149,7 +149,7 @@ struct MachineFailureTests {
     let name = file.node.text
     try fleet.mature()
     let result = await onBlockingThread {
-      Result { try PurgePoster(settings).purge(FleetRemoval(.host("a.example")), timeout: nil) }
+      Result { try PurgePoster(settings).purge(Removal(.host("a.example")), timeout: nil) }
     }
     #expect(try result.get().confirmedCount == 1)
     try await wait { try fleet.redis.command("ZSCORE", "lmuc:{default}:acks", name) == .bytes(Array("1".utf8)) }
@@ -222,17 +222,17 @@ struct FleetClockTests {
   @Test("A purge by date covers everything on a machine whose clock is wrong, as does a purge of a later version")
   func dates() throws {
     let date = Date(timeIntervalSince1970: 1_000_000_000)
-    func removal(_ scope: [UInt8], isSoft: Bool, isClockOff: Bool) -> FleetRemoval {
+    func removal(_ scope: [UInt8], isSoft: Bool, isClockOff: Bool) -> Removal {
       LogEntry(number: 1, id: RandomID(), isSoft: isSoft, scope: scope).removal(isClockOff: isClockOff)
     }
     let since = RemovalScope.since(date)
     for isSoft in [false, true] {
-      #expect(removal(since.encodedBytes, isSoft: isSoft, isClockOff: false) == FleetRemoval(since, isSoft: isSoft))
+      #expect(removal(since.encodedBytes, isSoft: isSoft, isClockOff: false) == Removal(since, isSoft: isSoft))
       #expect(
-        removal(since.encodedBytes, isSoft: isSoft, isClockOff: true) == FleetRemoval(.everything, isSoft: isSoft))
+        removal(since.encodedBytes, isSoft: isSoft, isClockOff: true) == Removal(.everything, isSoft: isSoft))
       let host = RemovalScope.host("a.example")
-      #expect(removal(host.encodedBytes, isSoft: isSoft, isClockOff: true) == FleetRemoval(host, isSoft: isSoft))
-      #expect(removal([255], isSoft: isSoft, isClockOff: false) == FleetRemoval(.everything))
+      #expect(removal(host.encodedBytes, isSoft: isSoft, isClockOff: true) == Removal(host, isSoft: isSoft))
+      #expect(removal([255], isSoft: isSoft, isClockOff: false) == Removal(.everything))
     }
   }
 

@@ -200,7 +200,7 @@ struct PurgeTests {
     let node = FleetNode(
       storeID: { 7 },
       remove: {
-        if $0.contains(FleetRemoval(.host("a.example"))) { fleet.redis.suspend() }
+        if $0.contains(Removal(.host("a.example"))) { fleet.redis.suspend() }
         return true
       }, log: { _ in }, activity: ActivityReference())
     let follower = Follower(settings: try fleet.tier().settings, file: file, node: node, counters: FleetCounters())

@@ -70,7 +70,7 @@ struct UnpostedRemovalTests {
   }
 
   /// Ways to remove that do not wait until all machines obey.
-  enum Removal: CaseIterable, Sendable {
+  enum LostRemoval: CaseIterable, Sendable {
     case method, unsafeRequest, unconfirmedPurge
 
     func run(_ url: URL, on cache: LMDBURLCache) async throws {
@@ -91,8 +91,8 @@ struct UnpostedRemovalTests {
 
   @Test(
     "A removal reaches a machine that had not received it when Redis lost its data, also after its process has ended",
-    arguments: Removal.allCases, [false, true])
-  func lostByRedis(_ removal: Removal, _ processEnds: Bool) async throws {
+    arguments: LostRemoval.allCases, [false, true])
+  func lostByRedis(_ removal: LostRemoval, _ processEnds: Bool) async throws {
     // The lease outlasts the test, so the machine would use its response.
     let fleet = try FleetFixture {
       $0.maximumSharedBodyByteCount = 0
@@ -124,7 +124,7 @@ struct UnpostedRemovalTests {
     let file = try FleetFile(directory: try fleet.makeDirectory("1"), settings: try fleet.tier().settings)
     let removals = file.unposted
     let wait: UInt64 = 1_000_000_000
-    let announced = removals.announce([FleetRemoval(.host("a.example")), FleetRemoval(.host("b.example"))])
+    let announced = removals.announce([Removal(.host("a.example")), Removal(.host("b.example"))])
     let entries = announced.enumerated().map { index, removal in
       LogEntry(
         number: UInt64(index) + 5, id: RandomID(bytes: removal.id), scope: removal.removal.scope.encodedBytes)
@@ -137,21 +137,21 @@ struct UnpostedRemovalTests {
     removals.noteReceived(entries, inEpoch: 1)
     #expect(!removals.hasPending)
     settle(confirmed: 4)
-    #expect(removals.announce([FleetRemoval(.everything)]).map(\.slot) == [2])
+    #expect(removals.announce([Removal(.everything)]).map(\.slot) == [2])
     // A machine confirms the first one only.
     settle(confirmed: 5)
     #expect(removals.hasReceived)
-    #expect(removals.announce([FleetRemoval(.everything)]).map(\.slot) == [0])
+    #expect(removals.announce([Removal(.everything)]).map(\.slot) == [0])
     // The epoch ends, so the other one is to be posted again, at once.
     settle(epoch: 2, confirmed: 100, after: 2 * wait)
     #expect(!removals.hasReceived)
-    #expect(removals.overdue().map(\.removal) == [FleetRemoval(.host("b.example"))])
+    #expect(removals.overdue().map(\.removal) == [Removal(.host("b.example"))])
     removals.noteReceived(Array(entries.suffix(1)), inEpoch: 2)
     settle(epoch: 2, after: wait - 1_000_000)
     #expect(removals.hasReceived)
     settle(epoch: 2, after: wait + 1_000_000)
     #expect(!removals.hasReceived)
-    #expect(removals.announce([FleetRemoval(.everything)]).map(\.slot) == [1])
+    #expect(removals.announce([Removal(.everything)]).map(\.slot) == [1])
   }
 
   @Test("A received removal is posted again after a restart of the machine")
@@ -160,7 +160,7 @@ struct UnpostedRemovalTests {
     let settings = try fleet.tier().settings
     let directory = try fleet.makeDirectory("1")
     var file: FleetFile? = try FleetFile(directory: directory, settings: settings)
-    let removal = FleetRemoval(.host("a.example"))
+    let removal = Removal(.host("a.example"))
     let announced = try #require(file?.unposted.announce([removal]))
     let entry = LogEntry(number: 1, id: RandomID(bytes: announced[0].id), scope: removal.scope.encodedBytes)
     file?.unposted.noteReceived([entry], inEpoch: 1)
@@ -177,21 +177,21 @@ struct UnpostedRemovalTests {
     let directory = try fleet.makeDirectory("1")
     let file = try FleetFile(directory: directory, settings: settings)
     let scopes = (0..<UnpostedRemovals.slotCount).map { RemovalScope.host("\($0).example") }
-    let removals = scopes.enumerated().map { FleetRemoval($1, isSoft: $0 % 2 == 0) }
+    let removals = scopes.enumerated().map { Removal($1, isSoft: $0 % 2 == 0) }
     let announced = file.unposted.announce(removals)
     let usedSlots = Set(announced.compactMap(\.slot))
     #expect(usedSlots.count == removals.count)
     // No process of the machine has had the time to post them.
     #expect(file.unposted.hasPending && file.unposted.overdue().isEmpty)
-    #expect(file.unposted.announce([FleetRemoval(.host("b.example"))]).map(\.slot) == [nil])
+    #expect(file.unposted.announce([Removal(.host("b.example"))]).map(\.slot) == [nil])
     // Another process has them, too.
     let second = try FleetFile(directory: directory, settings: settings)
     #expect(second.unposted.hasPending)
     second.unposted.handOver(announced)
     // Compared first: a failure would print thousands of removals.
-    let isOverdue = file.unposted.overdue().map(\.removal) == removals + [FleetRemoval(.everything)]
+    let isOverdue = file.unposted.overdue().map(\.removal) == removals + [Removal(.everything)]
     #expect(isOverdue)
-    let received = Mutex<[FleetRemoval]>([])
+    let received = Mutex<[Removal]>([])
     let node = FleetNode(
       storeID: { 7 },
       remove: { removals in
@@ -205,7 +205,7 @@ struct UnpostedRemovalTests {
     // A machine that joins suspects everything first.
     let purges = received.withLock { $0.filter { $0.effect != .suspect } }
     #expect(purges.count == removals.count + 1)
-    let areAllReceived = Set(purges) == Set(removals + [FleetRemoval(.everything)])
+    let areAllReceived = Set(purges) == Set(removals + [Removal(.everything)])
     #expect(areAllReceived)
     // The slots are free again when all machines have confirmed the purges.
     try fleet.mature()
@@ -220,7 +220,7 @@ struct UnpostedRemovalTests {
     let settings = try fleet.tier().settings
     let directory = try fleet.makeDirectory("1")
     var file: FleetFile? = try FleetFile(directory: directory, settings: settings)
-    let removals = ["a.example", "b.example"].map { FleetRemoval(.host($0)) }
+    let removals = ["a.example", "b.example"].map { Removal(.host($0)) }
     let announced = try #require(file?.unposted.announce(removals))
     file?.unposted.makeDurable(announced)
     file = nil
@@ -241,7 +241,7 @@ struct UnpostedRemovalTests {
     let slots = Mutex<[Int?]>([])
     DispatchQueue.concurrentPerform(iterations: files.count) { index in
       for _ in 0..<UnpostedRemovals.slotCount / files.count {
-        let announced = files[index].unposted.announce([FleetRemoval(.everything)])
+        let announced = files[index].unposted.announce([Removal(.everything)])
         slots.withLock { $0 += announced.map(\.slot) }
       }
     }

@@ -95,7 +95,7 @@ struct ReaderSlotTests {
         if error.cause?.code != .readersFull { findings.append("\(error)") }
       }
       do throws(StoreError) {
-        try ResponseStore.remove(.host("a.example"), fromStoreInUseAt: directory)
+        try ResponseStore.remove(Removal(.host("a.example")), fromStoreInUseAt: directory)
       } catch {
         findings.append("\(error)")
       }

@@ -41,7 +41,7 @@ struct SoftPurgeTests {
     let stored = try #require(fixture.store.lookup(fixture.key(Self.covered)))
     // A soft purge before or after it changes nothing.
     fixture.store.softPurge(.host("a.example"))
-    #expect(fixture.store.removeDurably([FleetRemoval(.everything, effect: .suspect)]) != nil)
+    #expect(fixture.store.removeDurably([Removal(.everything, effect: .suspect)]) != nil)
     fixture.store.softPurge(.everything)
     if state == .applied { fixture.drain() }
     if state == .reopened { try fixture.reopen() }
@@ -99,5 +99,19 @@ struct SoftPurgeTests {
     #expect(fixture.body(Self.other) == nil)
     fixture.drain()
     #expect(fixture.store.entryCount == 0)
+  }
+
+  @Test("The longest scope of a soft removal fits into a frame of the log")
+  func longestScope() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let date = fixture.clock.now
+    for byteCount in [447, 448, 449, 9000] {
+      let scope = RemovalScope.key([UInt8](repeating: 1, count: byteCount))
+      let number = try fixture.store.context.removalLog.append(scope, mode: .soft(at: date), timeout: .seconds(1)) {}
+      let logged = fixture.store.context.removalLog.removal(number)
+      #expect(logged?.scope == scope.abbreviated)
+      #expect(logged?.mode == .soft(at: date))
+    }
   }
 }

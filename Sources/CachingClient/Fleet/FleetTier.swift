@@ -32,7 +32,7 @@ package protocol FleetMembership: AnyObject, Sendable {
 
   /// Announces removals to the processes of this machine. Call this before they are carried out, then ``purge`` or
   /// ``post`` exactly once.
-  func announce(_ removals: [FleetRemoval]) -> [AnnouncedRemoval]
+  func announce(_ removals: [Removal]) -> [AnnouncedRemoval]
 
   /// Posts purges that are in force on this machine, and waits until the other machines obey them. Blocks.
   ///
@@ -55,7 +55,7 @@ package struct FleetNode: Sendable {
   /// Identifies the data of the store; nil while the store is unusable.
   package var storeID: @Sendable () -> UInt64?
   /// Carries out removals on this machine. Returns whether they are durable.
-  package var remove: @Sendable (_ removals: [FleetRemoval]) -> Bool
+  package var remove: @Sendable (_ removals: [Removal]) -> Bool
   /// Receives one line per kind of error.
   package var log: @Sendable (String) -> Void
   /// The counters of the cache's directory.
@@ -63,7 +63,7 @@ package struct FleetNode: Sendable {
 
   /// Creates a node.
   package init(
-    storeID: @escaping @Sendable () -> UInt64?, remove: @escaping @Sendable ([FleetRemoval]) -> Bool,
+    storeID: @escaping @Sendable () -> UInt64?, remove: @escaping @Sendable ([Removal]) -> Bool,
     log: @escaping @Sendable (String) -> Void, activity: ActivityReference
   ) {
     self.storeID = storeID
@@ -76,14 +76,14 @@ package struct FleetNode: Sendable {
 /// A removal that all processes of a machine know, and that is to be posted to the fleet.
 package struct AnnouncedRemoval: Sendable {
   /// The removal.
-  package var removal: FleetRemoval
+  package var removal: Removal
   /// Identifies the purge.
   package var id: [UInt8]
   /// The place of the removal in the table that the processes share, if the table has one for it.
   package var slot: Int?
 
   /// Creates an announced removal.
-  package init(_ removal: FleetRemoval, id: [UInt8], slot: Int?) {
+  package init(_ removal: Removal, id: [UInt8], slot: Int?) {
     self.removal = removal
     self.id = id
     self.slot = slot

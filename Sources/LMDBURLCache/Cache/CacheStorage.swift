@@ -144,7 +144,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     // Other machines may hold what this one does not.
     let posted =
       tiers.fleet == nil || invalidation.isLocal
-      ? [] : (invalidation.urls.compactMap { RemovalScope.target(of: $0) } + scopes).map { FleetRemoval($0) }
+      ? [] : (invalidation.urls.compactMap { RemovalScope.target(of: $0) } + scopes).map { Removal($0) }
     guard !keys.isEmpty || !scopes.isEmpty || !urls.isEmpty || !posted.isEmpty else { return }
     token = await onBlockingThread { [token] in
       var token = token

@@ -65,7 +65,7 @@ extension LMDBURLCache {
     _ scope: PurgeScope, mode: PurgeMode = .hard, timeout: Duration? = nil
   ) async throws -> FleetPurgeResult? {
     guard let removalScope = removalScope(of: scope) else { throw URLError(.badURL) }
-    let removal = FleetRemoval(removalScope, isSoft: mode == .soft)
+    let removal = Removal(removalScope, isSoft: mode == .soft)
     return try await onBlockingThread {
       let fleet = self.core.fleet
       let announced = fleet?.announce([removal]) ?? []
@@ -75,7 +75,7 @@ extension LMDBURLCache {
   }
 
   /// Carries out the removal of a purge on this machine.
-  private func removeHere(_ removal: FleetRemoval, of scope: PurgeScope) {
+  private func removeHere(_ removal: Removal, of scope: PurgeScope) {
     switch scope {
     // A subclass may store responses elsewhere. These methods also post to the fleet, which has no effect if the purge
     // was posted.

@@ -81,18 +81,18 @@ extension LMDBURLCache {
 
   /// Removes the responses that a scope covers on all machines.
   func remove(_ scope: RemovalScope) {
-    let removal = FleetRemoval(scope)
+    let removal = Removal(scope)
     core.postingToFleet([removal]) { removeHere(removal) }
   }
 
   /// Carries out a removal on this machine. The caller posts it to the fleet.
-  func removeHere(_ removal: FleetRemoval) {
+  func removeHere(_ removal: Removal) {
     revokeStorePermits(removal)
     core.remove(removal)
   }
 
   /// Keeps in-flight fetches from storing responses that a removal covers. Call this before the removal.
-  func revokeStorePermits(_ removal: FleetRemoval) {
+  func revokeStorePermits(_ removal: Removal) {
     cachingClientInUse?.revokeStorePermits(isSoft: removal.effect != .remove) { removal.scope.mayCover($0) }
   }
 }

@@ -283,7 +283,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   /// When it returns, no thread or process can read them. Like all removals, it waits for the disk.
   open override func removeCachedResponse(for request: URLRequest) {
     guard let key = key(for: request) else { return }
-    let removal = FleetRemoval(.key(key.bytes))
+    let removal = Removal(.key(key.bytes))
     core.postingToFleet([removal]) {
       revokeStorePermits(removal)
       core.remove(key)

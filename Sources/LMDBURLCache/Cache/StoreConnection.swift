@@ -121,7 +121,7 @@ final class StoreConnection: Sendable {
   }
 
   /// Applies purges of other machines. Returns whether they are durable.
-  func applyRemovals(_ removals: [FleetRemoval]) -> Bool {
+  func applyRemovals(_ removals: [Removal]) -> Bool {
     guard let store = openStore.load() else { return false }
     let isDone = store.removeDurably(removals) != nil && !store.hasFailed
     reopenIfFailed(store)

@@ -21,7 +21,7 @@ extension TieredStorage {
   }
 
   /// Removes on this machine by `body`, and posts the removals to the fleet, if there is one. Waits for at most 100 ms.
-  func postingToFleet<Result>(_ removals: [FleetRemoval], _ body: () -> Result) -> Result {
+  func postingToFleet<Result>(_ removals: [Removal], _ body: () -> Result) -> Result {
     guard let fleet else { return body() }
     let announced = fleet.announce(removals)
     defer { fleet.post(announced) }

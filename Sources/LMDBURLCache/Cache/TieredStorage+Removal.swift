@@ -5,7 +5,7 @@ import HTTPCaching
 /// Removals of many responses from both tiers.
 extension TieredStorage {
   /// Carries out a removal in both tiers.
-  func remove(_ removal: FleetRemoval) {
+  func remove(_ removal: Removal) {
     switch removal.effect {
     case .remove:
       var token = connection.removalToken
@@ -14,7 +14,7 @@ extension TieredStorage {
     }
   }
 
-  private func makeStale(_ removal: FleetRemoval) {
+  private func makeStale(_ removal: Removal) {
     connection.removeFromStore { _ = $0.removeDurably([removal]) }
     // If a store has the purge, lookups in the memory tier find it there.
     guard connection.openStore.use({ $0.hasFailed }) ?? true else { return }

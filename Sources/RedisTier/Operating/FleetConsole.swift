@@ -54,7 +54,7 @@ package struct FleetConsole: Sendable {
   package func purge(
     _ scope: RemovalScope, isSoft: Bool, timeout: Duration? = nil, onWait: (PurgeWait) -> Void = { _ in }
   ) throws(RedisTierError) -> FleetPurgeResult {
-    try PurgePoster(settings()).purge(FleetRemoval(scope, isSoft: isSoft), timeout: timeout, onWait: onWait)
+    try PurgePoster(settings()).purge(Removal(scope, isSoft: isSoft), timeout: timeout, onWait: onWait)
   }
 
   /// Reads the length of the leases of the fleet, which a machine that joins it needs.

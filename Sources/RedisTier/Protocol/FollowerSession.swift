@@ -226,7 +226,7 @@ final class FollowerSession {
     // From here on no request uses a response of another machine, until the removal counts in the store.
     if file.isLeaseValid { file.revokeLease() }
     let validates = settings.configuration.onLostLog == .validate
-    let distrust = FleetRemoval(.everything, effect: validates ? .suspect : .remove)
+    let distrust = Removal(.everything, effect: validates ? .suspect : .remove)
     guard follower.node.remove([distrust]) else {
       throw RedisTierError(.unusableDirectory, "a removal could not be made durable")
     }

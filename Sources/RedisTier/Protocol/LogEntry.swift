@@ -27,9 +27,9 @@ struct LogEntry: Sendable {
   }
 
   /// The removal on this machine. Everything, if the scope is of a later version, or a date without a common clock.
-  func removal(isClockOff: Bool) -> FleetRemoval {
-    guard let scope = RemovalScope(encodedBytes: scope) else { return FleetRemoval(.everything) }
-    if case .since = scope, isClockOff { return FleetRemoval(.everything, isSoft: isSoft) }
-    return FleetRemoval(scope, isSoft: isSoft)
+  func removal(isClockOff: Bool) -> Removal {
+    guard let scope = RemovalScope(encodedBytes: scope) else { return Removal(.everything) }
+    if case .since = scope, isClockOff { return Removal(.everything, isSoft: isSoft) }
+    return Removal(scope, isSoft: isSoft)
   }
 }

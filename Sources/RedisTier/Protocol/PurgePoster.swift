@@ -40,7 +40,7 @@ final class PurgePoster: Sendable {
   ///     returns the password, can take longer.
   ///   - onWait: Called several times a second while it waits.
   func purge(
-    _ removal: FleetRemoval, id: RandomID = RandomID(), timeout: Duration?, onWait: (PurgeWait) -> Void = { _ in }
+    _ removal: Removal, id: RandomID = RandomID(), timeout: Duration?, onWait: (PurgeWait) -> Void = { _ in }
   ) throws(RedisTierError) -> FleetPurgeResult {
     let limit = timeout?.nanoseconds ?? settings.wait + 5_000_000_000
     let deadline = BootClock.now + limit
@@ -119,7 +119,7 @@ final class PurgePoster: Sendable {
 
   /// Posts until a reply arrives: purges are idempotent.
   private func post(
-    _ removal: FleetRemoval, id: RandomID, over link: inout Link?, until deadline: UInt64
+    _ removal: Removal, id: RandomID, over link: inout Link?, until deadline: UInt64
   ) throws(RedisTierError) -> Posted {
     // The idle connection may have been closed by the server.
     link = link ?? idle.withLock { $0.take() }
@@ -147,7 +147,7 @@ final class PurgePoster: Sendable {
   ///
   /// - Parameter run: The `run_id` of the connection's server.
   func post(
-    _ removal: FleetRemoval, id: RandomID, run: [UInt8], on connection: RedisConnection, timeout: Duration? = nil
+    _ removal: Removal, id: RandomID, run: [UInt8], on connection: RedisConnection, timeout: Duration? = nil
   ) throws(RedisTierError) -> Posted {
     let scope = try fleetScope(removal.scope, on: connection, timeout: timeout)
     let reply = try FleetScripts.post.run(

@@ -54,7 +54,7 @@ struct UnpostedRemovals {
   ///
   /// Call this before the removal. Then a response that is stored under a removal token of after it is not an older one
   /// from Redis.
-  func announce(_ removals: [FleetRemoval]) -> [AnnouncedRemoval] {
+  func announce(_ removals: [Removal]) -> [AnnouncedRemoval] {
     removals.map { removal in
       let id = RandomID()
       guard removal.scope.encodedBytes.count <= FleetFile.maximumScopeByteCount, let index = claimSlot() else {
@@ -67,7 +67,7 @@ struct UnpostedRemovals {
   }
 
   /// Makes a removal pending in a claimed slot.
-  private func write(_ removal: FleetRemoval, id: RandomID, time now: UInt64, to index: Int) {
+  private func write(_ removal: Removal, id: RandomID, time now: UInt64, to index: Int) {
     let scope = removal.scope.encodedBytes
     let slot = slot(index)
     let kind: UInt64 = removal.effect == .remove ? 0 : 1
@@ -115,7 +115,7 @@ struct UnpostedRemovals {
     forEach(in: Offset.pending) { index in
       let time = time(index).pointee.load(ordering: .acquiring)
       guard time == 0 || now > time + Self.postingTime else { return }
-      removals.append(removal(index) ?? AnnouncedRemoval(FleetRemoval(.everything), id: id(index), slot: index))
+      removals.append(removal(index) ?? AnnouncedRemoval(Removal(.everything), id: id(index), slot: index))
     }
     return removals
   }
@@ -132,7 +132,7 @@ struct UnpostedRemovals {
   private func coverOverflow() {
     guard let count = overflowCount, !contains(Self.everythingSlot, in: Offset.pending) else { return }
     // Pending first, so that there is no moment without unposted removals.
-    write(FleetRemoval(.everything), id: RandomID(), time: 0, to: Self.everythingSlot)
+    write(Removal(.everything), id: RandomID(), time: 0, to: Self.everythingSlot)
     coveredOverflow.pointee.max(count, ordering: .sequentiallyConsistent)
   }
 
@@ -253,7 +253,7 @@ struct UnpostedRemovals {
     guard word >> 16 <= UInt64(FleetFile.maximumScopeByteCount),
       let scope = RemovalScope(encodedBytes: slot[32..<32 + Int(word >> 16)])
     else { return nil }
-    return AnnouncedRemoval(FleetRemoval(scope, isSoft: word & 1 == 1), id: id(index), slot: index)
+    return AnnouncedRemoval(Removal(scope, isSoft: word & 1 == 1), id: id(index), slot: index)
   }
 
   // MARK: Bit sets

@@ -6,15 +6,9 @@ import Synchronization
 ///
 /// Lookups need the removals that are in force but not applied. Holders of copies need the latest ones.
 final class RemovalIndex: Sendable {
-  private struct Logged {
-    var sequence: UInt64
-    var scope: RemovalScope
-    var mode: RemovalMode
-  }
-
   private struct Known {
     /// The latest removals in order, from number `floor` + 1 on.
-    var logged: [Logged] = []
+    var logged: [Tombstone] = []
     /// Removals up to this number are forgotten.
     var floor: UInt64
     /// The tombstones in the database.
@@ -26,7 +20,7 @@ final class RemovalIndex: Sendable {
     var active: (tombstones: [Tombstone], transactionID: UInt64, sequence: UInt64) = ([], 0, 0)
 
     /// Returns the removals after a number; nil if some of them are forgotten.
-    func logged(after number: UInt64) -> ArraySlice<Logged>? {
+    func logged(after number: UInt64) -> ArraySlice<Tombstone>? {
       guard number >= floor else { return nil }
       return logged.dropFirst(Int(clamping: number - floor))
     }
@@ -80,9 +74,7 @@ final class RemovalIndex: Sendable {
     return known.withLock { known in
       catchUp(&known)
       // In a snapshot older than the remembered removals, every record counts as removed.
-      let logged = known.logged(after: counters.lastAppliedRemoval).map {
-        $0.map { Tombstone(sequence: $0.sequence, scope: $0.scope, mode: $0.mode, lastRowID: .max) }
-      }
+      let logged = known.logged(after: counters.lastAppliedRemoval).map { Array($0) }
       let active = tombstones + (logged ?? [Tombstone(sequence: .max, scope: .everything, lastRowID: .max)])
       if id >= known.active.transactionID { known.active = (active, id, known.sequence) }
       if change > known.tombstonesChange {
@@ -119,10 +111,7 @@ final class RemovalIndex: Sendable {
     if number > known.sequence { forget(&known, upTo: number) }
     while number < newest {
       number += 1
-      switch log.content(of: number) {
-      case .removal(let scope, let mode): known.logged.append(Logged(sequence: number, scope: scope, mode: mode))
-      case .overwritten: forget(&known, upTo: number)
-      }
+      if let removal = log.removal(number) { known.logged.append(removal) } else { forget(&known, upTo: number) }
     }
     if known.logged.count > Self.maximumMemory {
       forget(&known, upTo: known.logged[known.logged.count - Self.maximumMemory / 2].sequence)
@@ -142,7 +131,7 @@ final class RemovalIndex: Sendable {
   /// moved to the last removal that was compared. Costs a nanosecond if there was none.
   func effect(after number: inout UInt64, isCovered: (RemovalScope) -> Bool) -> RemovalEffect {
     guard log.sequence != number else { return .none }
-    let (later, newest) = known.withLock { known -> (ArraySlice<Logged>?, UInt64) in
+    let (later, newest) = known.withLock { known -> (ArraySlice<Tombstone>?, UInt64) in
       catchUp(&known)
       return (known.logged(after: number), known.sequence)
     }

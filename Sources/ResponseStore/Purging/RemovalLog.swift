@@ -34,13 +34,6 @@ final class RemovalLog: @unchecked Sendable {
     static let written = 192
   }
 
-  /// The content of a frame.
-  enum Content {
-    case removal(RemovalScope, RemovalMode)
-    /// A later removal uses the frame, so this one was applied to the database.
-    case overwritten
-  }
-
   enum Failure: Error {
     /// Another process held the lock, or the log was full, for too long.
     case busy
@@ -194,15 +187,16 @@ final class RemovalLog: @unchecked Sendable {
     word(Offset.lastApplied).pointee.max(number, ordering: .acquiringAndReleasing)
   }
 
-  /// Returns a removal in force. An unreadable one counts as a removal of everything.
-  func content(of number: UInt64) -> Content {
+  /// Returns a removal in force; nil if a later one uses its frame, so that this one was applied to the database. An
+  /// unreadable one counts as a removal of everything.
+  func removal(_ number: UInt64) -> Tombstone? {
     // Copy the frame, because another process may be writing it. The checksum shows an incomplete copy.
     let copy = [UInt8](frame(of: number))
-    if let found = copy.withUnsafeBytes({ RemovalFrame.number(in: $0) }), found > number { return .overwritten }
+    if let found = copy.withUnsafeBytes({ RemovalFrame.number(in: $0) }), found > number { return nil }
     if let frame = copy.withUnsafeBytes({ RemovalFrame($0) }), frame.number == number {
-      return .removal(frame.scope, frame.mode)
+      return Tombstone(sequence: number, scope: frame.scope, mode: frame.mode, lastRowID: .max)
     }
-    return number <= lastApplied ? .overwritten : .removal(.everything, .hard)
+    return number <= lastApplied ? nil : Tombstone(sequence: number, scope: .everything, lastRowID: .max)
   }
 
   private func frame(of number: UInt64) -> UnsafeRawBufferPointer {

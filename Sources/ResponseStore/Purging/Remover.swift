@@ -17,13 +17,10 @@ struct Remover: Sendable {
 
   // MARK: Removing
 
-  /// Removes the responses that a scope covers, or makes them stale. Returns the sequence number; nil if the store is
-  /// unusable, or fails because of this.
+  /// Removes the responses that removals cover, or makes them stale, with one sync. Returns the sequence number of the
+  /// last removal; nil if the store is unusable, or fails because of this.
   @discardableResult
-  func remove(_ scope: RemovalScope, mode: RemovalMode = .hard) -> UInt64? { remove([(scope, mode)]) }
-
-  /// Removes several times, with one sync. Returns the sequence number of the last removal.
-  func remove(_ removals: [(scope: RemovalScope, mode: RemovalMode)]) -> UInt64? {
+  func remove(_ removals: [Removal]) -> UInt64? {
     let isExiting = context.isExiting
     if !isExiting { context.failIfDirectoryMoved() }
     let isOpen = context.isUsable || isExiting
@@ -34,9 +31,11 @@ struct Remover: Sendable {
       return nil
     }
     let options = context.options
+    let now = options.clock()
     let number: UInt64
     do throws(RemovalLog.Failure) {
-      number = try context.removalLog.append(removals, timeout: options.stallTimeout) {
+      let logged = removals.map { (scope: $0.scope, mode: $0.effect.mode(at: now)) }
+      number = try context.removalLog.append(logged, timeout: options.stallTimeout) {
         if options.runsInBackground {
           context.queue.update { _ in }
         } else if options.opensExistingOnly {
@@ -53,8 +52,8 @@ struct Remover: Sendable {
     guard isOpen else { return nil }
     context.counts.count(removals.count, .purges)
     context.removals.catchUp()
-    for (scope, mode) in removals {
-      context.counts.activity.observers.emit(.purged(scope: scope, isSoft: mode.softTime != nil))
+    for removal in removals {
+      context.counts.activity.observers.emit(.purged(scope: removal.scope, isSoft: removal.effect != .remove))
     }
     guard options.runsInBackground else {
       writer.writePending()
@@ -74,7 +73,7 @@ struct Remover: Sendable {
 
   /// See ``ResponseStore/remove(_:movingPast:of:)``.
   func remove(_ scope: RemovalScope, movingPast token: inout RemovalToken, of key: RequestKey?) {
-    guard let removal = remove(scope), let number = context.removalNumber(in: token),
+    guard let removal = remove([Removal(scope)]), let number = context.removalNumber(in: token),
       !context.removals.mayCover(key, after: number, before: removal)
     else { return }
     token = removal | context.generation
@@ -109,12 +108,6 @@ struct Remover: Sendable {
   var token: RemovalToken {
     if context.isClosed { Trap.usedAfterClose(context.directory) }
     return context.removalLog.sequence | context.generation
-  }
-
-  /// Makes the responses that a scope covers stale from now on. Returns as ``remove(_:mode:)``.
-  @discardableResult
-  func softPurge(_ scope: RemovalScope) -> UInt64? {
-    remove(scope, mode: .soft(at: context.options.clock()))
   }
 
   /// See ``ResponseStore/effectOfRemovals(on:storedAt:groups:isOnItsOwn:since:)``.

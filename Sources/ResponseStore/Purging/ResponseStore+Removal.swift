@@ -16,7 +16,7 @@ extension ResponseStore {
 
   /// Removes the responses that a scope covers.
   public func remove(_ scope: RemovalScope) {
-    remover.remove(scope)
+    remover.remove([Removal(scope)])
   }
 
   /// Makes the responses that a scope covers stale (a soft purge). Lookups continue to return them.
@@ -25,7 +25,7 @@ extension ResponseStore {
   /// failure. This includes queued responses. An update by a validation that began before does not make them fresh.
   /// Costs and blocks like ``remove(_:)-(RemovalScope)``. The records are changed later.
   public func softPurge(_ scope: RemovalScope) {
-    remover.softPurge(scope)
+    remover.remove([Removal(scope, effect: .makeStale)])
   }
 
   /// Removes the responses that a scope covers, except the response of `token`, which is moved past the removal.
@@ -37,12 +37,17 @@ extension ResponseStore {
     remover.remove(scope, movingPast: &token, of: key)
   }
 
-  /// Removes the responses that a scope covers.
+  /// Carries out removals, with one sync.
+  ///
+  /// - Returns: The sequence number of the last removal; nil if they are not durable. Then some may be in force.
+  package func removeDurably(_ removals: [Removal]) -> UInt64? { remover.remove(removals) }
+
+  /// Carries out a removal.
   ///
   /// - Throws: ``StoreError`` if the removal could not be logged, and the store failed because of that.
-  package func removeOrThrow(_ scope: RemovalScope, isSoft: Bool = false) throws(StoreError) {
+  package func removeOrThrow(_ removal: Removal) throws(StoreError) {
     try checkRemovable()
-    if isSoft { softPurge(scope) } else { remove(scope) }
+    remover.remove([removal])
     try throwIfFailed()
   }
 
@@ -71,7 +76,6 @@ extension ResponseStore {
   package func removeOrThrow(_ keys: [RequestKey], isSoft: Bool) throws(StoreError) {
     try checkRemovable()
     let log = context.removalLog
-    let mode = isSoft ? RemovalMode.soft(at: context.options.clock()) : .hard
     var rest = keys[...]
     while !rest.isEmpty {
       // Half of the log is left to other processes.
@@ -84,7 +88,7 @@ extension ResponseStore {
         applyRemovals()
         usleep(1000)
       }
-      _ = remover.remove(batch.map { (.key($0.bytes), mode) })
+      remover.remove(batch.map { Removal(.key($0.bytes), isSoft: isSoft) })
       try throwIfFailed()
       applyRemovals()
       rest = rest.dropFirst(batch.count)
@@ -95,14 +99,12 @@ extension ResponseStore {
   /// process commits.
   package func applyRemovals() { remover.applyRemovals() }
 
-  /// Removes the responses that a scope covers from a store that other processes use, without opening its data.
+  /// Carries out a removal in a store that other processes use, without opening its data.
   ///
   /// Use this if no reader slot is free.
   ///
   /// - Throws: ``StoreError`` if there is no store, no other process uses it, or the removal could not be logged.
-  package static func remove(
-    _ scope: RemovalScope, isSoft: Bool = false, fromStoreInUseAt path: String
-  ) throws(StoreError) {
+  package static func remove(_ removal: Removal, fromStoreInUseAt path: String) throws(StoreError) {
     let options = Options.existing
     let directory = try StoreDirectory(
       path: path, allowsUntrusted: options.allowsUntrustedDirectory, makesDirectory: false)
@@ -116,7 +118,8 @@ extension ResponseStore {
     try ProcessLimits.checkFileSize(directory: path, of: "the removal log", byteCount: log.byteCount)
     try directory.finishOpening()
     do throws(RemovalLog.Failure) {
-      try log.append(scope, mode: isSoft ? .soft(at: options.clock()) : .hard, timeout: options.stallTimeout) {}
+      let mode = removal.effect.mode(at: options.clock())
+      try log.append(removal.scope, mode: mode, timeout: options.stallTimeout) {}
     } catch {
       switch error {
       case .busy:

@@ -2,9 +2,9 @@ import CacheModel
 import FoundationEssentials
 import HTTPCaching
 
-/// A removal in force that is not finished.
+/// A removal in force that is not finished: in the removal log, or a row of `meta`.
 ///
-/// A tombstone hides the covered records until they are deleted, or makes them stale until they are marked.
+/// It hides the covered records until they are deleted, or makes them stale until they are marked.
 struct Tombstone: Sendable, Equatable {
   /// The sequence number in the removal log. Records stored under this or a higher number are not covered.
   var sequence: UInt64

@@ -22,9 +22,8 @@ extension Writer {
     var budget = limit
     while changes.counters.lastAppliedRemoval < last {
       let sequence = changes.counters.lastAppliedRemoval + 1
-      if case .removal(let scope, let mode) = context.removalLog.content(of: sequence) {
-        let tombstone = Tombstone(
-          sequence: sequence, scope: scope, mode: mode, lastRowID: changes.counters.nextRowID &- 1)
+      if var tombstone = context.removalLog.removal(sequence) {
+        tombstone.lastRowID = changes.counters.nextRowID &- 1
         let (removed, isApplied) = try apply(tombstone, budget: &budget, changes: &changes, in: transaction)
         result.removed[.requested, default: 0] += removed
         guard isApplied else { break }

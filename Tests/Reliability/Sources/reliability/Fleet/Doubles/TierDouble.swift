@@ -37,7 +37,7 @@ private final class MembershipDouble: FleetMembership {
 
   func start(_ node: FleetNode) { membership.start(altered(node)) }
 
-  func announce(_ removals: [FleetRemoval]) -> [AnnouncedRemoval] { membership.announce(removals) }
+  func announce(_ removals: [Removal]) -> [AnnouncedRemoval] { membership.announce(removals) }
 
   func purge(_ removals: [AnnouncedRemoval], timeout: Duration?) throws -> FleetPurgeResult {
     guard rule == .waitHasMargin else { return try membership.purge(removals, timeout: timeout) }
@@ -92,13 +92,13 @@ private final class MembershipDouble: FleetMembership {
   }
 
   /// Whether purges may have been missed, so that everything is to be removed or validated.
-  private static func isDistrust(_ removals: [FleetRemoval]) -> Bool { removals.contains { $0.effect == .suspect } }
+  private static func isDistrust(_ removals: [Removal]) -> Bool { removals.contains { $0.effect == .suspect } }
 
   /// Removals that are carried out after they were said to be.
   private final class LateRemovals: Sendable {
     private let count = Atomic(0)
 
-    func run(_ removals: [FleetRemoval], on node: FleetNode) -> Bool {
+    func run(_ removals: [Removal], on node: FleetNode) -> Bool {
       if MembershipDouble.isDistrust(removals) { return node.remove(removals) }
       count.add(1, ordering: .sequentiallyConsistent)
       startThread { [self] in

@@ -1,7 +1,7 @@
 import FoundationEssentials
 
-/// A removal of another machine.
-package struct FleetRemoval: Sendable, Hashable {
+/// A removal that is not in a log yet.
+package struct Removal: Sendable, Hashable {
   /// The effect on the responses that a removal covers.
   package enum Effect: Sendable, Hashable {
     /// They are removed.
@@ -31,7 +31,7 @@ package struct FleetRemoval: Sendable, Hashable {
     self.effect = effect
   }
 
-  /// Creates a removal of the fleet's log.
+  /// Creates a hard or a soft removal.
   package init(_ scope: RemovalScope, isSoft: Bool) {
     self.init(scope, effect: isSoft ? .makeStale : .remove)
   }
