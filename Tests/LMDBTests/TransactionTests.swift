@@ -44,32 +44,6 @@ struct TransactionTests {
     }
   }
 
-  @Test("A nested read fails when no reader slot is left, and threads reuse idle pooled transactions")
-  func readersFullOfLockFile() async throws {
-    let fixture = try Fixture { $0.maximumReaders = 2 }
-    let path = fixture.directory.path
-    await #expect(processExitsWith: .success) { [path = path as String] in
-      // The first process created the lock file, which sets the limit.
-      let environment = try LMDBEnvironment.open(directory: path, options: .init(mapByteCount: 1 << 20))
-      #expect(environment.information.maximumReaders == 2)
-      try environment.read { _ throws(LMDBError) in
-        try environment.read { _ throws(LMDBError) in
-          let thrown = error { () throws(LMDBError) in try environment.read { _ throws(LMDBError) in } }
-          #expect(thrown?.code == .readersFull)
-        }
-      }
-      // Each new thread prefers a pool slot of its own. Both pooled transactions are in other slots.
-      let findings = Findings()
-      for _ in 0..<20 {
-        let threads = Threads()
-        threads.start { findings.check { () throws(LMDBError) in try environment.read { _ throws(LMDBError) in } } }
-        threads.join()
-      }
-      #expect(findings.all == [])
-    }
-    withExtendedLifetime(fixture) {}
-  }
-
   @Test("A stale reader is cleared when its slot is needed, or on demand")
   func staleReaders() async throws {
     let fixture = try Fixture { $0.maximumReaders = 1 }

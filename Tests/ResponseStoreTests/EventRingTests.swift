@@ -63,27 +63,6 @@ struct EventRingTests {
     #expect(fixture.store.diskByteCount < 4 << 20)
   }
 
-  @Test("At most as many requests are recorded as were granted, and the others are counted")
-  func limit() throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    let activity = fixture.store.activity
-    activity.countRequest(.misses)
-    let watch = try #require(fixture.store.watchEvents())
-    func request() {
-      activity.countRequest(.misses)
-      if activity.takeGrantedEvent() { activity.record(event(1)) }
-    }
-    for _ in 0..<10_000 { request() }
-    let granted = watch.next().count
-    #expect(granted == 128)
-    for _ in 0..<10 { request() }
-    #expect(watch.next().count == 10)
-    #expect(watch.lostCount == 0)
-    _ = watch.next()
-    #expect(watch.skippedCount == 10_000 - granted)
-  }
-
   @Test("Recording ends after the granted events, also if the watching process was killed")
   func ending() async throws {
     let fixture = try StoreFixture()

@@ -71,22 +71,6 @@ struct LogTests {
     }
   }
 
-  @Test("A signal that was pending before the line was written is still pending")
-  func pendingSignal() async {
-    await #expect(processExitsWith: .success) {
-      alarm(30)
-      var (signals, pending) = (sigset_t(), sigset_t())
-      sigemptyset(&signals)
-      sigaddset(&signals, SIGPIPE)
-      pthread_sigmask(SIG_BLOCK, &signals, nil)
-      pthread_kill(pthread_self(), SIGPIPE)
-      Obstacle.pipeWithoutReader.prepare()
-      ResponseStore.Options(capacityByteCount: 1 << 20).log("x")
-      guard sigpending(&pending) == 0, sigismember(&pending, SIGPIPE) == 1 else { exit(1) }
-      exit(0)
-    }
-  }
-
   @Test("Standard error receives the complete line if it accepts it")
   func line() async throws {
     let text = String(repeating: "a line ", count: 2000)

@@ -77,6 +77,36 @@ struct SoftPurgeTests {
     #expect(!found.freshness.isFresh(at: fixture.clock.now))
   }
 
+  @Test("A record that eviction moves during a soft purge stays stale")
+  func moved() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let urls = (0..<600).map { "http://a.example/\($0)" }
+    for url in urls { fixture.store.store(fixture.response(url)) }
+    fixture.drain()
+    fixture.clock.advance(by: 10)
+    let (store, database) = (fixture.store, fixture.store.context.database)
+    store.softPurge(.everything)
+    #expect(store.pendingRemovalCount == 1)
+    try database.write { (transaction) throws(LMDBError) in
+      var counters = try database.counters(in: transaction)
+      let tombstones = try store.context.removals.tombstones(in: transaction)
+      for url in urls.prefix(10) {
+        let digest = database.keyDigest(of: fixture.key(url).bytes)
+        guard let index = database.index.current, let rowID = database.indexedRows(of: digest).first,
+          let cell = index.cell(of: IndexEntry.tag(of: digest), rowID: rowID)
+        else { return }
+        let isMoved = try database.move(
+          index.entry(in: cell), unlessHiddenBy: tombstones, counters: &counters, in: transaction)
+        #expect(isMoved)
+      }
+      try database.setCounters(counters, in: transaction)
+    }
+    #expect(urls.allSatisfy { Self.isSoftPurged(fixture, $0) == true })
+    fixture.drain()
+    #expect(urls.allSatisfy { Self.isSoftPurged(fixture, $0) == true })
+  }
+
   @Test("A corrupt record that a soft purge covers is not made valid")
   func corrupt() throws {
     let fixture = try StoreFixture()
