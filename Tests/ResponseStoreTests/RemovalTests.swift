@@ -76,9 +76,9 @@ struct RemovalTests {
     let key = fixture.key("http://a.example/")
     var token = fixture.store.removalToken
     let storedAt = fixture.clock.now
-    let other = FleetRemoval(.key(fixture.key("http://b.example/").bytes))
+    let other = Removal(.key(fixture.key("http://b.example/").bytes))
     // Fewer at a time than the log holds.
-    let some = [FleetRemoval](repeating: other, count: 32)
+    let some = [Removal](repeating: other, count: 32)
     for _ in 0..<RemovalIndex.maximumMemory / 64 { #expect(fixture.store.removeDurably(some) != nil) }
     var copy = token
     func effect(since token: inout RemovalToken) -> RemovalEffect {
@@ -195,45 +195,6 @@ struct RemovalTests {
     #expect(!FileManager.default.fileExists(atPath: fixture.path("data.mdb.damaged")))
     fixture.close()
     try ResponseStore.open(directory: fixture.directory, options: .existing).close()
-  }
-
-  /// The log is recovered with the sequence number that the database has. A power failure may undo the last commit.
-  @Test("A repaired removal log has no gap, regardless of the sequence number in the database", arguments: 0..<8)
-  func repairedLog(known: UInt64) throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    let path = fixture.path("log")
-    var log = try RemovalLog.create(path: path, owner: 1, frameCount: 8)
-    for number in 1...7 {
-      try log.append(.prefix(Array("\(number)".utf8)), timeout: .seconds(1)) {}
-    }
-    let url = URL(fileURLWithPath: path)
-    var bytes = try Data(contentsOf: url)
-    for frame in [0, 2, 5, 7] { bytes[RemovalLog.headerByteCount + frame * RemovalFrame.byteCount + 30] ^= 1 }
-    try bytes.write(to: url)
-    log = try #require(RemovalLog.open(path: path, owner: 1))
-    // Some of these removals are applied already.
-    let applied = known / 3
-    #expect(try log.recover(lastApplied: applied, known: known, isSameBoot: false) == [0, 2, 5, 7])
-    try log.append(.everything, timeout: .seconds(1)) {}
-    let removal = log.sequence
-    try log.overwrite(unreadable: [0, 2, 5, 7])
-    // A removal by another process since, in the next frame if there is one.
-    if removal < 8 { try log.append(.prefix(Array("x".utf8)), timeout: .seconds(1)) {} }
-    let last = log.sequence
-    for older in 0...known {
-      log = try #require(RemovalLog.open(path: path, owner: 1))
-      #expect(try log.recover(lastApplied: min(applied, older), known: older, isSameBoot: false) == [])
-      #expect(log.sequence == last)
-      #expect(isEverything(log.removal(removal)))
-      for number in 1...removal where [0, 2, 5, 7].contains(Int(number % 8)) {
-        #expect(isEverything(log.removal(number)))
-      }
-    }
-  }
-
-  private func isEverything(_ removal: Tombstone?) -> Bool {
-    removal?.scope == .everything && removal?.mode == .hard
   }
 
   @Test("If the removal log is missing, foreign or truncated, all responses are removed", arguments: 0..<4)

@@ -89,18 +89,20 @@ struct SoftPurgeTests {
     store.softPurge(.everything)
     #expect(store.pendingRemovalCount == 1)
     try database.write { (transaction) throws(LMDBError) in
-      var counters = try database.counters(in: transaction)
       let tombstones = try store.context.removals.tombstones(in: transaction)
-      for url in urls.prefix(10) {
-        let digest = database.keyDigest(of: fixture.key(url).bytes)
-        guard let index = database.index.current, let rowID = database.indexedRows(of: digest).first,
-          let cell = index.cell(of: IndexEntry.tag(of: digest), rowID: rowID)
-        else { return }
-        let isMoved = try database.move(
-          index.entry(in: cell), unlessHiddenBy: tombstones, counters: &counters, in: transaction)
-        #expect(isMoved)
+      try database.change(in: transaction) { (changes) throws(LMDBError) in
+        for url in urls.prefix(10) {
+          let tag = IndexEntry.tag(of: database.keyDigest(of: fixture.key(url).bytes))
+          guard let index = database.index.current, let rowID = database.indexedRows(ofTag: tag).first,
+            let cell = index.cell(of: tag, rowID: rowID)
+          else { return }
+          let entry = index.entry(in: cell)
+          let isMoved = try database.move(
+            entry, to: entry.band(inflation: index.inflation), unlessHiddenBy: tombstones, changes: &changes,
+            in: transaction)
+          #expect(isMoved)
+        }
       }
-      try database.setCounters(counters, in: transaction)
     }
     #expect(urls.allSatisfy { Self.isSoftPurged(fixture, $0) == true })
     fixture.drain()
@@ -129,19 +131,5 @@ struct SoftPurgeTests {
     #expect(fixture.body(Self.other) == nil)
     fixture.drain()
     #expect(fixture.store.entryCount == 0)
-  }
-
-  @Test("The longest scope of a soft removal fits into a frame of the log")
-  func longestScope() throws {
-    let fixture = try StoreFixture()
-    defer { fixture.finish() }
-    let date = fixture.clock.now
-    for byteCount in [447, 448, 449, 9000] {
-      let scope = RemovalScope.key([UInt8](repeating: 1, count: byteCount))
-      let number = try fixture.store.context.removalLog.append(scope, mode: .soft(at: date), timeout: .seconds(1)) {}
-      let logged = fixture.store.context.removalLog.removal(number)
-      #expect(logged?.scope == scope.abbreviated)
-      #expect(logged?.mode == .soft(at: date))
-    }
   }
 }
