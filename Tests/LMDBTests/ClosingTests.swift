@@ -74,6 +74,16 @@ struct ClosingTests {
     return ended.withLock { $0 } ?? false
   }
 
+  @Test("An environment that could not be closed completely is closed and opened again")
+  func openedAgain() throws {
+    let directory = TemporaryDirectory()
+    let environment = try directory.open()
+    try environment.read { (_) throws(LMDBError) in #expect(!environment.close()) }
+    let reopened = try directory.open()
+    #expect(reopened !== environment)
+    try reopened.read { (_) throws(LMDBError) in }
+  }
+
   @Test("Threads that read and write during closing get a correct value or an error")
   func closingDuringTransactions() throws {
     for _ in 0..<5 {

@@ -49,6 +49,10 @@ enum EnvironmentRegistry {
     }
     // Check this without the lock: if this is the last reference, releasing it closes the environment, which takes the
     // lock.
+    if environment.hasPanicked {
+      guard environment.close() else { throw LMDBError(code: .temporarilyUnavailable, function: "mdb_env_close") }
+      return try open(directory: directory, options: options)
+    }
     guard dataFileIdentity(in: directory) == environment.dataFileIdentity else {
       throw LMDBError(code: .dataFileReplaced, function: "mdb_env_open")
     }

@@ -25,6 +25,16 @@ extension LMDBEnvironment {
     return true
   }
 
+  /// Whether no transaction can begin, because LMDB could not write a meta page, or because of ``close()``.
+  var hasPanicked: Bool {
+    do throws(LMDBError) {
+      try read { (_) throws(LMDBError) in }
+      return false
+    } catch {
+      return error.code == .panic
+    }
+  }
+
   /// Closes the environment unless it is already closed. No thread may use it afterwards.
   func closeNow() {
     EnvironmentRegistry.close(identity: identity, serial: serial) {

@@ -69,13 +69,16 @@ public final class LMDBEnvironment: @unchecked Sendable {
 
   /// Opens the environment of a directory, or returns the one that this process has open.
   ///
-  /// Processes that open or close a directory at the same time take turns, with a `flock` on the directory.
+  /// Processes that open or close a directory at the same time take turns, with a `flock` on the directory. If this
+  /// process has the directory open and LMDB could not write a meta page (``LMDBError/Code/panic``), the environment is
+  /// closed and opened again.
   /// - Parameters:
   ///   - directory: The path of an existing directory.
   ///   - options: The options; ignored if this process has the directory open.
   /// - Throws: ``LMDBError``: ``LMDBError/Code/noSuchFile`` and other errors of the operating system;
   ///   ``LMDBError/Code/noSpace`` if the disk has no space for all of `lock.mdb`; ``LMDBError/Code/invalid`` if
-  ///   `data.mdb` is not an LMDB file; ``LMDBError/Code/versionMismatch``; ``LMDBError/Code/unsupportedLibrary``;
+  ///   `data.mdb` is not an LMDB file; ``LMDBError/Code/temporarilyUnavailable`` if transactions of an environment
+  ///   that must be closed still run; ``LMDBError/Code/versionMismatch``; ``LMDBError/Code/unsupportedLibrary``;
   ///   ``LMDBError/Code/dataFileReplaced`` if this process has the directory open and `data.mdb` was replaced since.
   ///   LMDB checks little of the file and may crash on a corrupt one: see ``DataFile/inspect(path:mapByteCount:)``.
   public static func open(directory: String, options: Options) throws(LMDBError) -> LMDBEnvironment {
