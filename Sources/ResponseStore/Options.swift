@@ -13,7 +13,7 @@ extension ResponseStore {
     public var clock: @Sendable () -> Date = { Date() }
     /// Whether to open only an existing store, without changing it; false by default. For tools that inspect a store.
     ///
-    /// Nothing is created, repaired or quarantined, and the store's own capacity replaces ``capacityByteCount``.
+    /// Nothing is created, repaired or replaced, and the store's own capacity replaces ``capacityByteCount``.
     /// Opening never waits for a writer. Only removals change the store; ``ResponseStore/writePending()`` and
     /// ``ResponseStore/maintain()`` do nothing.
     public var opensExistingOnly = false
@@ -44,11 +44,6 @@ extension ResponseStore {
     /// Then `flush()` throws, `close()` abandons queued writes, a new capacity is deferred, and a removal fails the
     /// store, because nothing else would hide the removed responses.
     public var stallTimeout: Duration = .seconds(10)
-    /// Whether the threads of a failed store release its files, so that the directory can be opened again.
-    ///
-    /// For a caller that checks ``ResponseStore/hasFailed`` after each removal, and repeats the removal in the reopened
-    /// store.
-    package var releasesFilesOnFailure = false
     /// How often the eviction thread checks that the directory has not moved; 4 s by default. The thread wakes every
     /// five seconds.
     var directoryCheckInterval: Duration = .seconds(4)

@@ -78,11 +78,11 @@ public final class ResponseStore: Sendable {
   /// Opens the store in a directory and creates the directory if needed.
   ///
   /// If this process has the directory open, returns the same object. Its options stay, but its capacity is set (unless
-  /// ``Options/opensExistingOnly``). A failed store (``hasFailed``) is replaced by a new one. Data that is corrupt, or
-  /// has another format version, is quarantined if no other process uses it, and the store starts empty. So is a data
-  /// file that is far larger than the capacity; see ``capacityByteCount``. So is data after three crashes in a row: the
-  /// last process that used it ended within a transaction, or while it opened the data. A closed store uses its directory until its
-  /// last reference is released.
+  /// ``Options/opensExistingOnly``). A failed store (``hasFailed``) is replaced by a new one. Data that is corrupt is
+  /// deleted, and the store starts empty. So is data that no other process uses, if it has another format version, is far
+  /// larger than the capacity (see ``capacityByteCount``), or after three crashes in a row: the last process that used it
+  /// ended within a transaction, or while it opened the data. A closed store uses its directory until its last reference
+  /// is released.
   ///
   /// Traps if the capacity is below ``minimumCapacityByteCount``.
   ///
@@ -100,20 +100,21 @@ public final class ResponseStore: Sendable {
   public var directory: String { context.directory }
 
   /// Whether the store failed: corruption, a removal that could not be logged, or a directory that was deleted or
-  /// moved.
+  /// moved; or because another process found one of these.
   ///
-  /// Lookups miss, writes and removals do nothing. Open the directory again to get an empty store.
+  /// Lookups miss, writes and removals do nothing. Open the directory again to get an empty store. If LMDB could not
+  /// write a meta page, this process gets the same data, and removals are logged until then.
   public var hasFailed: Bool { context.hasFailed }
 
   /// Reopens the directory in place of this failed store. The new store continues its statistics.
   ///
-  /// - Throws: ``StoreError``, for example while other processes have the failed data open.
+  /// - Throws: ``StoreError``, for example if the disk is full.
   package func reopen(options: Options) throws(StoreError) -> ResponseStore {
     try StoreRegistry.shared.open(directory: directory, options: options, inPlaceOf: self)
   }
 
-  /// Whether another process may have reopened the directory since this store failed.
-  package var mayHaveBeenReplaced: Bool { context.storeDirectory.mayHoldOtherData }
+  /// The path of the data file in use in a directory; nil if the directory has no store. The file may not exist.
+  package static func dataFile(inDirectory directory: String) -> String? { StoreDirectory.dataFile(in: directory) }
 
   /// Closes the store: writes the queue, ends the threads and releases the directory. Later uses trap.
   ///

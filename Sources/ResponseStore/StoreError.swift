@@ -15,16 +15,14 @@ public struct StoreError: Error, Sendable, Hashable {
     case notAStore
     /// There is no store, and ``ResponseStore/Options/opensExistingOnly`` forbids creating one.
     case notFound
-    /// The data is corrupt, and ``ResponseStore/Options/opensExistingOnly`` forbids quarantining it.
+    /// The data is corrupt, and ``ResponseStore/Options/opensExistingOnly`` forbids replacing it.
     case corrupt
-    /// The data has another version, and ``ResponseStore/Options/opensExistingOnly`` forbids quarantining it.
+    /// The data has another version, and ``ResponseStore/Options/opensExistingOnly`` forbids replacing it.
     case unsupportedFormat
     /// Another process uses the directory with another version of the format.
     case otherVersionInUse
     /// A process in another PID namespace, such as another container, uses the directory.
     case otherProcessNamespace
-    /// Another process uses the directory, and its data file is corrupt.
-    case corruptAndInUse
     /// Other processes or threads kept the directory busy for too long: its locks, its reader slots, or its data.
     case busy
     /// The directory belongs to a fleet, and the cache has no fleet tier; or the cache has one and no disk tier.
@@ -109,6 +107,10 @@ extension StoreError {
       .busy(directory, reason: "\(what) found no reader slot: other processes have all of them", cause: cause)
     case .temporarilyUnavailable where cause.function == "flock":
       .busy(directory, reason: "another process has been opening or closing it for too long", cause: cause)
+    case .temporarilyUnavailable where cause.function == "mdb_env_close":
+      .busy(
+        directory, reason: "this process still reads the data that it must open again",
+        remedy: "Try again when the present lookups have ended", cause: cause)
     case .unsupportedLibrary:
       StoreError(
         .unsupportedSystem, directory: directory, reason: "\(what) failed", remedy: "Install a version 0.9 of liblmdb",

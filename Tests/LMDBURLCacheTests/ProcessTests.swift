@@ -74,7 +74,7 @@ struct ProcessTests {
         (home + "/absolute", "/absolute"),
       ] as [(String?, String)] {
         let cache = LMDBURLCache(memoryCapacity: 0, diskCapacity: 4 << 20, diskPath: path)
-        precondition(FileManager.default.fileExists(atPath: home + expected + "/data.mdb"), expected)
+        precondition(FileManager.default.fileExists(atPath: home + expected + "/data-1/data.mdb"), expected)
         let url = URL(string: "http://example.com/")!
         cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
         precondition(cache.isCached(url))

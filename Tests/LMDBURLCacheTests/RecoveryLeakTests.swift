@@ -40,7 +40,7 @@ struct RecoveryLeakTests {
       cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
       cache.flush()
       // Skips the pause after a recovery.
-      cache.core.connection.recovery.withLock { $0 = ReopenBackoff() }
+      cache.core.connection.state.withLock { $0.attempts = ConnectionState.Backoff() }
       while cache.core.store?.hasFailed != false, ContinuousClock.now < deadline {
         _ = cache.isCached(url)
         try await Task.sleep(for: .milliseconds(1))

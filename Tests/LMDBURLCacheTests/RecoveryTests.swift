@@ -52,7 +52,8 @@ struct RecoveryTests {
     #expect(cache.isCached(Self.url))
     #expect(cache.core.store?.entryCount == 1)
     #expect(cache.statistics.disk?.writes == stores.map { $0 + 1 })
-    #expect(mode(fixture.directory.path + "/data.mdb.damaged") == 0o600)
+    #expect(mode(fixture.directory.path + "/data-2/data.mdb") == 0o600)
+    #expect(mode(fixture.directory.path + "/data-1") == nil)
     let lines = fixture.logged.all
     #expect(lines.count { $0.contains("The store failed") } == 1)
     #expect(lines.count { $0.contains("is on again") } == 1)
@@ -79,8 +80,8 @@ struct RecoveryTests {
     #expect(cache.flush())
     #expect(second.isCached(Self.url))
     #expect(mode(fixture.directory.path) == 0o700)
-    for name in try FileManager.default.contentsOfDirectory(atPath: fixture.directory.path) {
-      #expect(mode(fixture.directory.path + "/" + name) == 0o600, "\(name)")
+    for name in try FileManager.default.subpathsOfDirectory(atPath: fixture.directory.path) {
+      #expect(mode(fixture.directory.path + "/" + name) == (name == "data-1" ? 0o700 : 0o600), "\(name)")
     }
     await fixture.finish()
   }
@@ -174,21 +175,12 @@ struct RecoveryTests {
     defer { unsetenv("LMDBURLCACHE_TEST_DIRECTORY") }
     await #expect(processExitsWith: .success) {
       let path = ProcessInfo.processInfo.environment["LMDBURLCACHE_TEST_DIRECTORY"]!
-      var other: LMDBURLCache?
-      while other == nil {
-        do {
-          other = try LMDBURLCache(
-            directory: URL(fileURLWithPath: path), memoryCapacity: 0, diskCapacity: 16 << 20)
-        } catch {
-          // The parent's threads have not released the data file yet.
-          usleep(10_000)
-        }
-      }
+      let other = try LMDBURLCache(directory: URL(fileURLWithPath: path), memoryCapacity: 0, diskCapacity: 16 << 20)
       for name in ["a", "kept"] {
         let url = URL(string: "http://example.com/\(name)")!
-        other?.storeCachedResponse(cached(url), for: URLRequest(url: url))
+        other.storeCachedResponse(cached(url), for: URLRequest(url: url))
       }
-      guard other?.flush() == true else { exit(1) }
+      guard other.flush() else { exit(1) }
       exit(0)
     }
     cache.removeCachedResponse(for: URLRequest(url: Self.url))
@@ -198,7 +190,7 @@ struct RecoveryTests {
     await fixture.finish()
   }
 
-  @Test("A process that uses a failed store blocks its recreation until it detects the failure")
+  @Test("A process stores and finds responses while another one has not noticed that the data failed")
   func twoProcesses() async throws {
     let fixture = try CacheFixture(memory: 0)
     let cache = fixture.cache
@@ -239,9 +231,29 @@ struct RecoveryTests {
     await fixture.finish()
   }
 
+  @Test("A copy in memory misses as soon as another process has begun another generation, in which it purges")
+  func purgeInNextGeneration() async throws {
+    let fixture = try CacheFixture()
+    let cache = fixture.cache
+    store(cache)
+    #expect(cache.flush())
+    try damageCounters(of: fixture.directory)
+    await #expect(processExitsWith: .success) { [path = fixture.directory.path as String] in
+      let other = try LMDBURLCache(directory: URL(fileURLWithPath: path), memoryCapacity: 0, diskCapacity: 16 << 20)
+      other.removeAllCachedResponses()
+      exit(other.flush() ? 0 : 1)
+    }
+    #expect(!cache.isCached(Self.url))
+    store(cache)
+    try await waitForRecovery(cache)
+    store(cache)
+    #expect(cache.isCached(Self.url))
+    await fixture.finish()
+  }
+
   @Test("Pauses between attempts grow up to a minute, and start again after an hour without failures")
   func pauses() {
-    var recovery = ReopenBackoff()
+    var recovery = ConnectionState.Backoff()
     var now = ContinuousClock.now
     var pauses: [Duration] = []
     for _ in 0..<9 {
@@ -262,7 +274,7 @@ struct RecoveryTests {
 
   /// Corrupts the store's counters, which every commit reads, without the knowledge of the processes that use it.
   private func damageCounters(of directory: URL) throws {
-    let path = directory.path + "/data.mdb"
+    let path = directory.path + "/data-1/data.mdb"
     let data = try Data(contentsOf: URL(fileURLWithPath: path))
     let descriptor = open(path, O_RDWR)
     defer { close(descriptor) }

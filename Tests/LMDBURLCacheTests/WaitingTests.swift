@@ -193,7 +193,7 @@ struct WaitingTests {
       let hit = origin.url("/hit")
       _ = try await cache.data(from: hit)
       // Simulates a process that is suspended while it writes to the removal log.
-      let descriptor = open(fixture.directory.path + "/LMDBURLCache.removals", O_RDWR)
+      let descriptor = open(fixture.directory.path + "/data-1/LMDBURLCache.removals", O_RDWR)
       #expect(flock(descriptor, LOCK_EX) == 0)
       let deadline = Deadline { _ = close(descriptor) }
       let finished = LogLines()

@@ -87,7 +87,7 @@ private enum LogSteps {
 
   static func observe(logOf directory: String, _ action: @escaping (Int) -> Void) {
     var status = stat()
-    guard stat(directory + "/" + RemovalLog.name, &status) == 0 else { exit(9) }
+    guard stat(directory + "/data-1/" + RemovalLog.name, &status) == 0 else { exit(9) }
     (inode, step, self.action) = (status.st_ino, 0, action)
     disk_faults_install(
       { descriptor in LogSteps.around(descriptor) { disk_faults_real_sync(descriptor) } },

@@ -12,7 +12,7 @@ struct DamageTests {
 
   /// Flips a byte of the data file at an offset from `pattern`, without the store's knowledge.
   private func flip(_ pattern: Data, at offset: Int, in fixture: StoreFixture) throws {
-    let path = fixture.path("data.mdb")
+    let path = fixture.dataPath("data.mdb")
     let position = try #require(try Data(contentsOf: URL(fileURLWithPath: path)).range(of: pattern)).lowerBound + offset
     let descriptor = open(path, O_RDWR)
     defer { close(descriptor) }
@@ -95,7 +95,7 @@ struct DamageTests {
       fixture.drain()
     } else {
       fixture.close()
-      try FileManager.default.removeItem(atPath: fixture.path(IndexLayout.fileName))
+      try FileManager.default.removeItem(atPath: fixture.dataPath(IndexLayout.fileName))
       try fixture.open()
     }
     #expect(try dateCount() == Int(fixture.store.entryCount))
@@ -193,7 +193,7 @@ struct DamageTests {
     fixture.drain()
     if !hasIndex {
       fixture.close()
-      try FileManager.default.removeItem(atPath: fixture.path(IndexLayout.fileName))
+      try FileManager.default.removeItem(atPath: fixture.dataPath(IndexLayout.fileName))
       try fixture.open()
     }
     let file = fixture.store.context.database

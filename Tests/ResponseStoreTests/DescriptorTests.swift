@@ -44,7 +44,7 @@ struct DescriptorTests {
       reopened.close()
       check(14)
     }
-    for name in try FileManager.default.contentsOfDirectory(atPath: directory) {
+    for name in try FileManager.default.subpathsOfDirectory(atPath: directory) where !name.hasSuffix("data-2") {
       let bytes = try Data(contentsOf: URL(fileURLWithPath: directory + "/" + name))
       #expect(bytes.range(of: Data("printed".utf8)) == nil, "\(name)")
     }

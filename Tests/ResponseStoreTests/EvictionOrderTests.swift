@@ -48,7 +48,7 @@ struct EvictionOrderTests {
     let favorites = (0..<20).map { "http://a.example/favorite/\($0)" }
     fill(fixture, favorites)
     for _ in 0..<6 { for url in favorites { #expect(fixture.body(url) != nil) } }
-    let path = fixture.path(IndexLayout.fileName)
+    let path = fixture.dataPath(IndexLayout.fileName)
     fixture.close()
     switch state {
     case "lost": try FileManager.default.removeItem(atPath: path)

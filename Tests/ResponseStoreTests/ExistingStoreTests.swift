@@ -39,7 +39,7 @@ struct ExistingStoreTests {
     fixture.store.store(fixture.response("http://a.example/1", body: pseudorandomData(100_000, seed: 1)))
     fixture.drain()
     fixture.store.close()
-    let data = URL(fileURLWithPath: fixture.directory + "/data.mdb")
+    let data = URL(fileURLWithPath: fixture.directory + "/data-1/data.mdb")
     let before = try Data(contentsOf: data)
     let store = try ResponseStore.open(directory: fixture.directory, options: .existing)
     #expect(store.capacityByteCount == 24 << 20)
@@ -57,7 +57,7 @@ struct ExistingStoreTests {
     let fixture = try StoreFixture()
     defer { fixture.remove() }
     fixture.store.close()
-    let data = fixture.directory + "/data.mdb"
+    let data = fixture.directory + "/data-1/data.mdb"
     #expect(truncate(data, 4096) == 0)
     expectFailure(.corrupt, fixture.directory)
     #expect(FileManager.default.fileExists(atPath: data))

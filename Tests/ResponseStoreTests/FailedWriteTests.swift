@@ -17,7 +17,7 @@ struct FailedWriteTests {
     defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url, body: Data("first".utf8)))
     try fixture.store.flush()
-    let disk = try FailingDisk(path: fixture.path("data.mdb"))
+    let disk = try FailingDisk(path: fixture.dataPath("data.mdb"))
     defer { disk.remove() }
     try body(fixture, disk)
   }

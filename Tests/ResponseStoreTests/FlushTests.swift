@@ -16,7 +16,7 @@ struct FlushTests {
     defer { fixture.finish() }
     fixture.store.store(fixture.response(url(0)))
     try fixture.store.flush()
-    let disk = try FailingDisk(path: fixture.path("data.mdb"))
+    let disk = try FailingDisk(path: fixture.dataPath("data.mdb"))
     defer { disk.remove() }
     try body(fixture, disk)
   }
@@ -109,9 +109,9 @@ struct FlushTests {
     let copy = fixture.directory + ".copy"
     try FileManager.default.copyItem(atPath: fixture.directory, toPath: copy)
     defer { try? FileManager.default.removeItem(atPath: copy) }
-    for name in ["lock.mdb", "users.lock"] { unlink(copy + "/" + name) }
-    try Data(bytes).write(to: URL(fileURLWithPath: copy + "/data.mdb"))
-    chmod(copy + "/data.mdb", 0o600)
+    for name in ["data-1/lock.mdb", "users.lock"] { unlink(copy + "/" + name) }
+    try Data(bytes).write(to: URL(fileURLWithPath: copy + "/data-1/data.mdb"))
+    chmod(copy + "/data-1/data.mdb", 0o600)
     let store = try ResponseStore.open(directory: copy, options: fixture.options)
     defer { store.close() }
     try body(store)

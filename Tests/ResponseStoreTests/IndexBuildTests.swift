@@ -13,7 +13,7 @@ struct IndexBuildTests: NumberedResponses {
   private func file(of fixture: StoreFixture) -> IndexFile { fixture.store.context.database.index }
 
   private func number(of fixture: StoreFixture) -> UInt64 {
-    fixture.store.context.storeDirectory.lockedStatusPage[.indexFile]
+    fixture.store.context.storeDirectory.indexNumber.value
   }
 
   /// Expects a text or a miss for each response.
@@ -29,7 +29,7 @@ struct IndexBuildTests: NumberedResponses {
     fixture.options.runsInBackground = true
     // Another process builds the index.
     let claim = try #require(IndexClaim(fixture, 0))
-    unlink(fixture.path(IndexLayout.fileName))
+    unlink(fixture.dataPath(IndexLayout.fileName))
     try fixture.open()
     #expect(file(of: fixture).isAbsent)
     expect({ _ in nil }, in: fixture)
@@ -54,7 +54,7 @@ struct IndexBuildTests: NumberedResponses {
     fixture.options.queueByteCount = 10_000
     fixture.options.fullQueueTimeout = .milliseconds(1)
     let claim = try #require(IndexClaim(fixture, 0))
-    unlink(fixture.path(IndexLayout.fileName))
+    unlink(fixture.dataPath(IndexLayout.fileName))
     try fixture.open()
     let large = Data(repeating: 7, count: 4000)
     for number in 0..<4 { fixture.store.store(fixture.response(url(number), body: large)) }
@@ -87,7 +87,7 @@ struct IndexBuildTests: NumberedResponses {
   func loss(_ loss: Loss) throws {
     let fixture = try fixture(withResponsesBelow: Self.count)
     defer { fixture.finish() }
-    let path = fixture.path(IndexLayout.fileName)
+    let path = fixture.dataPath(IndexLayout.fileName)
     let older = try Data(contentsOf: URL(fileURLWithPath: path))
     for number in 0..<5 { store(number, "newer", in: fixture) }
     fixture.store.remove(fixture.key(url(9)))
@@ -127,7 +127,7 @@ struct IndexBuildTests: NumberedResponses {
     fixture.close()
     fixture.options.stallTimeout = .milliseconds(50)
     let claims = try (0..<2).map { try #require(IndexClaim(fixture, $0)) }
-    unlink(fixture.path(IndexLayout.fileName))
+    unlink(fixture.dataPath(IndexLayout.fileName))
     try fixture.open()
     expect({ _ in nil }, in: fixture)
     // Both claims are taken.
@@ -141,9 +141,9 @@ struct IndexBuildTests: NumberedResponses {
     let fixture = try fixture(withResponsesBelow: Self.count)
     defer { fixture.finish() }
     fixture.close()
-    unlink(fixture.path(IndexLayout.fileName))
+    unlink(fixture.dataPath(IndexLayout.fileName))
     // Blocks the creation of the new file.
-    let obstacle = fixture.path(IndexLayout.fileName + ".new")
+    let obstacle = fixture.dataPath(IndexLayout.fileName + ".new")
     try FileManager.default.createDirectory(atPath: obstacle, withIntermediateDirectories: false)
     try fixture.open()
     #expect(text(7, in: fixture) == nil)

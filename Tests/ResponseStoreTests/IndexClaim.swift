@@ -11,7 +11,8 @@ struct IndexClaim {
   /// Claims the file; nil if it is claimed.
   init?(_ fixture: StoreFixture, _ number: Int) {
     guard let file = LockDescriptor(fixture.path(StoreDirectory.lockFileName), O_RDWR | O_CLOEXEC) else { return nil }
-    let byte = (1 << 40) + number
+    // That of the first generation.
+    let byte = (1 << 40) + 2 + number
     guard file.lockBytes(byte..<byte + 1) else { return nil }
     self.file = file
   }

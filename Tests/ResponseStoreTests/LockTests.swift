@@ -18,7 +18,7 @@ struct LockTests {
     /// By a process that is opening the store.
     case openLock = "/open.lock"
     /// By a process in `mdb_env_open` or `mdb_env_close`.
-    case directory = ""
+    case directory = "/data-1"
   }
 
   @Test(
@@ -89,7 +89,8 @@ struct LockTests {
       }
       for name in try FileManager.default.contentsOfDirectory(atPath: "/proc/\(child)/fd") {
         let path = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/\(child)/fd/" + name)
-        for locked in ["/users.lock", "/open.lock", "/" + RemovalLog.name, ""] where path == directory + locked {
+        for locked in ["/users.lock", "/open.lock", "/data-1/" + RemovalLog.name, "/data-1"]
+        where path == directory + locked {
           kill(child, SIGKILL)
           exit(2)
         }

@@ -69,7 +69,8 @@ struct ReaderSlotTests {
     let count = fixture.store.context.database.environment.information.maximumReaders
     #expect(count == StorageFormat.readerSlotCount(capacityByteCount: Self.smallest))
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String, count = count as Int] in
-      let environment = try LMDBEnvironment.open(directory: directory, options: .init(mapByteCount: 1 << 20))
+      let environment = try LMDBEnvironment.open(
+        directory: directory + "/data-1", options: .init(mapByteCount: 1 << 20))
       try nest(count - 1, in: environment) {}
     }
     #expect(fixture.body("http://a.example/") != nil)

@@ -150,7 +150,7 @@ struct RemovalTests {
     try fixture.store.context.removalLog.append(.key(fixture.key("http://a.example/3").bytes), timeout: .seconds(1)) {}
     #expect(fixture.body("http://a.example/3") == nil)
     fixture.close()
-    let path = fixture.path(RemovalLog.name)
+    let path = fixture.dataPath(RemovalLog.name)
     if isLogDamaged {
       var log = try Data(contentsOf: URL(fileURLWithPath: path))
       log[RemovalLog.headerByteCount + RemovalFrame.byteCount + 30] ^= 1
@@ -169,7 +169,7 @@ struct RemovalTests {
   }
 
   private func scribble(_ frames: [Int], of fixture: StoreFixture) throws {
-    let url = URL(fileURLWithPath: fixture.path(RemovalLog.name))
+    let url = URL(fileURLWithPath: fixture.dataPath(RemovalLog.name))
     var log = try Data(contentsOf: url)
     for frame in frames { log[RemovalLog.headerByteCount + frame * RemovalFrame.byteCount + 30] ^= 1 }
     try log.write(to: url)
@@ -192,7 +192,6 @@ struct RemovalTests {
     }
     try fixture.open()
     #expect(fixture.body("http://a.example/1") == nil)
-    #expect(!FileManager.default.fileExists(atPath: fixture.path("data.mdb.damaged")))
     fixture.close()
     try ResponseStore.open(directory: fixture.directory, options: .existing).close()
   }
@@ -204,7 +203,7 @@ struct RemovalTests {
     fixture.store.store(fixture.response("http://a.example/1"))
     fixture.drain()
     fixture.close()
-    let url = URL(fileURLWithPath: fixture.path(RemovalLog.name))
+    let url = URL(fileURLWithPath: fixture.dataPath(RemovalLog.name))
     switch damage {
     case 0: try FileManager.default.removeItem(at: url)
     case 1: try Data("something else".utf8).write(to: url)
@@ -249,7 +248,7 @@ struct RemovalTests {
     let urls = (0..<200).map { "http://a.example/\($0)" }
     for url in urls { fixture.store.store(fixture.response(url)) }
     fixture.store.store(fixture.response("http://a.example/kept"))
-    let disk = try FailingDisk(path: fixture.path(RemovalLog.name))
+    let disk = try FailingDisk(path: fixture.dataPath(RemovalLog.name))
     defer { disk.remove() }
     let number = fixture.store.removeDurably(urls.map { Removal(.key(fixture.key($0).bytes)) })
     #expect(number == 200)

@@ -29,7 +29,8 @@ struct StorageFormatTests {
     options.runsInBackground = false
     let store = try ResponseStore.open(directory: directory, options: options)
     // The store's environment: a process opens only one per directory.
-    let environment = try LMDBEnvironment.open(directory: directory, options: .init(mapByteCount: Self.capacity))
+    let environment = try LMDBEnvironment.open(
+      directory: directory + "/data-1", options: .init(mapByteCount: Self.capacity))
     try body(store) { name in
       let table = try environment.table(name, key: BytesCodec.self, value: BytesCodec.self)
       return try environment.read { (transaction) throws(LMDBError) in
@@ -147,7 +148,7 @@ struct StorageFormatTests {
     try withStore { store, rows in
       store.store(try response("http://h/a", body: Data("hello".utf8)))
       store.writePending()
-      let file = try Data(contentsOf: URL(fileURLWithPath: store.directory + "/LMDBURLCache.index"))
+      let file = try Data(contentsOf: URL(fileURLWithPath: store.directory + "/data-1/LMDBURLCache.index"))
       func word(_ offset: Int) -> UInt64 {
         file.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: offset, as: UInt64.self) }
       }
@@ -159,9 +160,9 @@ struct StorageFormatTests {
       #expect(file.count == 4096 + journal + (cellCount + 512) * 16 + cellCount / 4 * 8)
       #expect(word(24) != 0, "the number of the file")
       let status = try Data(contentsOf: URL(fileURLWithPath: store.directory + "/users.lock"))
-      #expect(status.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: 240, as: UInt64.self) } == word(24))
+      #expect(status.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: 256 + 8, as: UInt64.self) } == word(24))
       var attributes = stat()
-      #expect(stat(store.directory + "/LMDBURLCache.index", &attributes) == 0)
+      #expect(stat(store.directory + "/data-1/LMDBURLCache.index", &attributes) == 0)
       #expect((word(32), word(40)) == (UInt64(attributes.st_ino), UInt64(attributes.st_dev)))
       #expect(word(128) == 1 << 32, "one record")
       #expect((word(144), word(152)) == (0, 0), "the journal is empty")
@@ -225,7 +226,7 @@ struct StorageFormatTests {
       let record = try #require(rows("heads0").last).value
       #expect(Array(record[104..<112]) == little(UInt64(1)), "it was stored after removal 1")
 
-      let log = [UInt8](try Data(contentsOf: URL(fileURLWithPath: store.directory + "/LMDBURLCache.removals")))
+      let log = [UInt8](try Data(contentsOf: URL(fileURLWithPath: store.directory + "/data-1/LMDBURLCache.removals")))
       #expect(log.count == 4096 + 256 * 512)
       #expect(Array(log[..<8]) == Array("LMCERML1".utf8))
       #expect(Array(log[16..<24]) == little(UInt64(256)))

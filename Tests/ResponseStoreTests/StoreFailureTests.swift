@@ -32,8 +32,9 @@ struct StoreFailureTests {
 
   private func expectPrivate(_ directory: String) throws {
     #expect(mode(directory) == 0o700)
-    for name in try FileManager.default.contentsOfDirectory(atPath: directory) {
-      #expect(mode(directory + "/" + name) == 0o600, "\(name)")
+    for name in try FileManager.default.subpathsOfDirectory(atPath: directory) {
+      #expect(
+        mode(directory + "/" + name) == (name.hasPrefix("data-") && !name.contains("/") ? 0o700 : 0o600), "\(name)")
     }
   }
 
@@ -47,7 +48,7 @@ struct StoreFailureTests {
       let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
       for response in [kept, removed] { store.store(response) }
       try store.flush()
-      MetaPages.failWrites(toFile: directory + "/data.mdb")
+      MetaPages.failWrites(toFile: directory + "/data-1/data.mdb")
       store.store(childResponse("http://a.example/lost"))
       store.writePending()
       guard store.lookup(kept.key) == nil, store.hasFailed else { exit(2) }
@@ -112,28 +113,7 @@ struct StoreFailureTests {
     try fixture.open()
   }
 
-  @Test("The store is not recreated before every other process has released the data file")
-  func others() throws {
-    let fixture = try damagedFixture()
-    defer { fixture.finish() }
-    let other = Glibc.open(fixture.path("users.lock"), O_RDWR | O_CLOEXEC)
-    #expect(flock(other, LOCK_SH | LOCK_NB) == 0)
-    #expect(fixture.store.entryCount == 0)
-    #expect(throws: StoreError.self) { try fixture.store.reopen(options: fixture.options) }
-    #expect(!fixture.store.mayHaveBeenReplaced)
-    close(other)
-    let reopened = try fixture.store.reopen(options: fixture.options)
-    #expect(fixture.store.mayHaveBeenReplaced)
-    #expect(try fixture.store.reopen(options: fixture.options) === reopened)
-    #expect(reopened.entryCount == 0)
-    reopened.store(fixture.response(Self.url))
-    reopened.close()
-    reopened.close()
-    try fixture.open()
-    #expect(fixture.body(Self.url) != nil)
-  }
-
-  @Test("A borrowed response keeps the data file open, and the next attempt to reopen succeeds")
+  @Test("A response stays readable while it is borrowed from failed data, and the next generation is in use meanwhile")
   func borrowed() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
@@ -142,27 +122,116 @@ struct StoreFailureTests {
     let old = fixture.store
     old.withResponse(fixture.key(Self.url)) { response in
       old.context.fail("a test said so")
-      #expect(throws: StoreError.self) { try old.reopen(options: fixture.options) }
+      #expect(throws: Never.self) { try fixture.open() }
+      #expect(fixture.store !== old)
+      #expect(fixture.body(Self.url) == nil)
+      fixture.store.store(fixture.response(Self.url))
+      fixture.drain()
+      #expect(fixture.body(Self.url) != nil)
       response.forEachPiece { #expect($0.byteCount == 4) }
     }
+    #expect(old.lookup(fixture.key(Self.url)) == nil)
+    #expect(FileManager.default.fileExists(atPath: fixture.path("data-2/data.mdb")))
+    #expect(!FileManager.default.fileExists(atPath: fixture.path("data-1")))
+  }
+
+  @Test("Two processes use the next generation at once, while one of them still reads the failed data")
+  func twoProcesses() async throws {
+    let fixture = try StoreFixture(background: true)
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response(Self.url))
+    try fixture.store.flush()
+    let directory = fixture.directory
+    let signal = directory + ".signal"
+    defer { unlink(signal) }
+    async let child: Void = {
+      await #expect(processExitsWith: .success) { [directory = directory as String, signal = signal as String] in
+        let old = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
+        let mine = childResponse("http://child.example/")
+        let code: CInt? = old.withResponse(childResponse(Self.url).key) { response in
+          close(Glibc.open(signal, O_CREAT | O_WRONLY, 0o600))
+          while access(signal, F_OK) == 0 { usleep(1000) }
+          guard old.hasFailed, old.lookup(mine.key) == nil else { return 2 }
+          guard let new = try? ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
+          else {
+            return 3
+          }
+          guard new.lookup(childResponse("http://parent.example/").key) != nil else { return 4 }
+          new.store(mine)
+          while new.writePending() {}
+          guard new.lookup(mine.key) != nil else { return 5 }
+          response.forEachPiece { _ in }
+          new.close()
+          return 0
+        }
+        exit(code ?? 1)
+      }
+    }()
+    while access(signal, F_OK) != 0 { try await Task.sleep(for: .milliseconds(2)) }
+    fixture.store.context.fail("a test said so")
     try fixture.open()
-    #expect(fixture.store !== old)
+    fixture.store.store(fixture.response("http://parent.example/"))
+    try fixture.store.flush()
+    #expect(fixture.body("http://parent.example/") != nil)
+    unlink(signal)
+    await child
+    #expect(fixture.body("http://child.example/") != nil)
+  }
+
+  @Test("A permit of an ended generation stores nothing into the next one, and its removals are not compared")
+  func permits() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    fixture.store.remove(fixture.key(Self.url))
+    var token = fixture.store.removalToken
+    fixture.store.context.fail("a test said so")
+    fixture.close()
+    try fixture.open()
+    for _ in 0..<2 { fixture.store.remove(fixture.key("http://other.example/")) }
+    fixture.store.store(fixture.response(Self.url), askedAt: token)
+    #expect(fixture.body(Self.url) == nil)
+    #expect(fixture.store.possibleEffectOfRemovals(on: URL(string: Self.url), partition: "", since: &token) == .removed)
+  }
+
+  @Test("A removal fails in a store whose generation another process has ended, so that it is repeated in the next one")
+  func removalInEndedGeneration() async throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let old = fixture.store
+    await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
+      let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
+      store.context.fail("a test said so")
+      let next = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
+      next.store(childResponse(Self.url))
+      while next.writePending() {}
+      next.close()
+    }
+    #expect(throws: StoreError.self) { try old.removeOrThrow(Removal(.everything)) }
+    #expect(old.hasFailed)
+    try fixture.open()
+    #expect(fixture.body(Self.url) != nil)
+    try fixture.store.removeOrThrow(Removal(.everything))
     #expect(fixture.body(Self.url) == nil)
   }
 
-  @Test("With releasesFilesOnFailure the background threads release the files of a failed store")
-  func releasing() throws {
-    let fixture = try damagedFixture(background: true) { $0.releasesFilesOnFailure = true }
+  @Test("A process that was killed while it created a generation leaves a directory in which the next one creates it")
+  func unfinishedGeneration() throws {
+    let fixture = try StoreFixture()
     defer { fixture.finish() }
-    #expect(fixture.store.entryCount == 0)
-    let users = Glibc.open(fixture.path("users.lock"), O_RDWR | O_CLOEXEC)
-    defer { close(users) }
-    while flock(users, LOCK_EX | LOCK_NB) != 0 { usleep(1000) }
-    flock(users, LOCK_UN)
-    #expect(fixture.store.lookup(fixture.key(Self.url)) == nil)
+    fixture.store.context.fail("a test said so")
+    // Another process, which has not noticed, keeps the directory in use.
+    let other = Glibc.open(fixture.path("users.lock"), O_RDWR | O_CLOEXEC)
+    defer { close(other) }
+    #expect(flock(other, LOCK_SH | LOCK_NB) == 0)
+    fixture.close()
+    #expect(mkdir(fixture.path("data-2"), 0o700) == 0)
+    try Data(count: 5000).write(to: URL(fileURLWithPath: fixture.path("data-2/data.mdb")))
     try fixture.open()
     fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
     #expect(fixture.body(Self.url) != nil)
+    #expect(FileManager.default.fileExists(atPath: fixture.path("data-3/data.mdb")))
+    #expect(!FileManager.default.fileExists(atPath: fixture.path("data-2")))
   }
 
   enum Move: String, CaseIterable {
@@ -185,8 +254,8 @@ struct StoreFailureTests {
     switch move {
     case .directoryDeleted: try manager.removeItem(atPath: fixture.directory)
     case .directoryRenamed: try manager.moveItem(atPath: fixture.directory, toPath: elsewhere)
-    case .dataDeleted: try manager.removeItem(atPath: fixture.path("data.mdb"))
-    case .dataReplaced: try Data().write(to: URL(fileURLWithPath: fixture.path("data.mdb")), options: .atomic)
+    case .dataDeleted: try manager.removeItem(atPath: fixture.dataPath("data.mdb"))
+    case .dataReplaced: try Data().write(to: URL(fileURLWithPath: fixture.dataPath("data.mdb")), options: .atomic)
     }
     #expect(!old.hasFailed)
     #expect(!old.maintain())

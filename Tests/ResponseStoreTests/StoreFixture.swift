@@ -76,6 +76,12 @@ final class StoreFixture {
 
   func path(_ name: String) -> String { directory + "/" + name }
 
+  /// The path of a file of the generation in use.
+  func dataPath(_ name: String) -> String {
+    let file = ResponseStore.dataFile(inDirectory: directory) ?? directory + "/data-1/data.mdb"
+    return (file as NSString).deletingLastPathComponent + "/" + name
+  }
+
   func key(_ url: String, partition: String = "") -> RequestKey {
     RequestKey(urlString: url, partition: partition)!
   }

@@ -79,7 +79,7 @@ struct StoredBodyTests {
     let body = pseudorandomData(200_000, seed: 77)
     let fixture = try fixture(body)
     defer { fixture.finish() }
-    let path = fixture.path("data.mdb")
+    let path = fixture.dataPath("data.mdb")
     let range = try #require(try Data(contentsOf: URL(fileURLWithPath: path)).range(of: body[150_000..<150_064]))
     let file = try FileHandle(forUpdating: URL(fileURLWithPath: path))
     try file.seek(toOffset: UInt64(range.lowerBound))

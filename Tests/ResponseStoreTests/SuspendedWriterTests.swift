@@ -90,7 +90,8 @@ struct SuspendedWriterTests {
       if !isInTime { findings.append("waited for the other process") }
     }
     await #expect(processExitsWith: .success) { [writer = writer as SuspendedWriter] in
-      let environment = try LMDBEnvironment.open(directory: writer.directory, options: .init(mapByteCount: 16 << 20))
+      let environment = try LMDBEnvironment.open(
+        directory: writer.directory + "/data-1", options: .init(mapByteCount: 16 << 20))
       try writer.suspend(environment)
     }
     await parent

@@ -2,7 +2,7 @@
 package struct ContractOperation: Sendable, Equatable {
   enum Kind: UInt8, CaseIterable {
     case store, storeMany, lookup, update, remove, takeToken
-    case write, maintain, flush, reopen, setCapacity, moveClock, failDisk, checkAll
+    case write, maintain, flush, reopen, setCapacity, moveClock, failDisk, checkAll, fail
   }
 
   /// The number of bytes of an operation.
@@ -14,7 +14,7 @@ package struct ContractOperation: Sendable, Equatable {
   private static let shares: [(Kind, Int)] = [
     (.store, 82), (.storeMany, 6), (.lookup, 42), (.update, 26), (.remove, 28), (.takeToken, 8),
     (.write, 22), (.maintain, 12), (.flush, 8), (.reopen, 4), (.setCapacity, 2), (.moveClock, 8),
-    (.failDisk, 5), (.checkAll, 3),
+    (.failDisk, 5), (.checkAll, 2), (.fail, 1),
   ]
   private static let kinds = shares.flatMap { [Kind](repeating: $0.0, count: $0.1) }
 

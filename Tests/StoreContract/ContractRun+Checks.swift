@@ -110,6 +110,7 @@ extension ContractRun {
     var byteCount = 0
     while let entry = readdir(stream) {
       let name = withUnsafePointer(to: &entry.pointee.d_name.0) { String(cString: $0) }
+      if name.hasPrefix("data-") { byteCount += diskByteCount(directory + "/" + name) }
       var status = stat()
       if lstat(directory + "/" + name, &status) == 0, status.st_mode & S_IFMT == S_IFREG {
         byteCount += Int(status.st_blocks) * 512

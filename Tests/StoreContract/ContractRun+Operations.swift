@@ -87,7 +87,7 @@ extension ContractRun {
     if tokens.count > 4 { tokens.removeFirst() }
   }
 
-  func remove(_ operation: ContractOperation) {
+  func remove(_ operation: ContractOperation) throws(Ledger.Violation) {
     let isSoft = operation.parameter % 3 == 0
     let slot = operation.slot
     let host = Content.host(of: slot)
@@ -124,10 +124,15 @@ extension ContractRun {
     }
     guard let scope else { fatalError("no scope of \(name)") }
     note("\(isSoft ? "softly purge" : "remove") \(name)")
-    ledger.purge(by: process, isSoft: isSoft, after: after, covers: covers) {
+    let purge = ledger.beginPurge(by: process, isSoft: isSoft, after: after, covers: covers)
+    var tookEffect = false
+    defer { ledger.end(purge, tookEffect: tookEffect) }
+    repeat {
+      if store.hasFailed { try replaceFailedStore() }
       if isSoft { store.softPurge(scope) } else { store.remove(scope) }
-      return !store.hasFailed
-    }
+      tookEffect = !store.hasFailed
+      // If another process has ended the generation, the next one may already have responses.
+    } while !tookEffect && !ledger.isFaulty
   }
 
   // MARK: Lookups
@@ -199,7 +204,7 @@ extension ContractRun {
     counts.lookUp(isHit: found != nil)
     guard let found else {
       // Lookups miss until a failed store is opened again.
-      if configuration.hasFaults, store.hasFailed { return nil }
+      if store.hasFailed { return nil }
       if let violation = ledger.violation(nil, after: facts) { throw violation }
       return nil
     }

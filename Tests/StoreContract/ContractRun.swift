@@ -49,6 +49,10 @@ package final class ContractRun {
     }
   }
 
+  /// Words of the ledger: the number of failures that operations have caused, and the generation in use.
+  private static let failureWord = 2
+  private static let generationWord = 3
+
   let configuration: Configuration
   let ledger: Ledger
   /// The number of this process in the ledger.
@@ -58,7 +62,9 @@ package final class ContractRun {
   let directory: String
   let clock = Clock()
   private let options: ResponseStore.Options
-  /// The store; nil while it is closed, because a failed one is replaced only without references to it.
+  /// The number of failures that operations had caused when the store was opened.
+  private var failureCount: UInt64 = 0
+  /// The store; nil while it is closed.
   private var opened: ResponseStore?
   var capacity: Int
   var held: [Held] = []
@@ -100,10 +106,10 @@ package final class ContractRun {
       do throws(StoreError) {
         return try ResponseStore.open(directory: directory, options: options)
       } catch {
-        // A thread may release a failed store a moment later. Injected errors may hit the opening.
+        // Injected errors may hit the opening.
         failureCount += 1
         ContractFaults.clear()
-        guard failureCount < (error.reason.contains("still open") ? 1000 : isFaulty ? 3 : 0) else {
+        guard failureCount < (isFaulty ? 3 : 0) else {
           throw Ledger.Violation(.unsound, "the directory cannot be opened: \(error)")
         }
         sleepBriefly()
@@ -138,7 +144,7 @@ package final class ContractRun {
     case .storeMany: storeMany(operation)
     case .lookup: try lookUp(operation)
     case .update: update(operation)
-    case .remove: remove(operation)
+    case .remove: try remove(operation)
     case .takeToken: takeToken()
     case .write where !configuration.hasThreads:
       note("write")
@@ -157,6 +163,7 @@ package final class ContractRun {
     case .failDisk where configuration.hasFaults: failDisk(operation)
     case .failDisk: break
     case .checkAll: try checkAll()
+    case .fail: fail()
     }
     if store.hasFailed { try replaceFailedStore() }
   }
@@ -184,29 +191,46 @@ package final class ContractRun {
     close()
   }
 
-  private func replaceFailedStore() throws(Ledger.Violation) {
-    guard configuration.hasFaults else { throw unsound("the store failed") }
+  func replaceFailedStore() throws(Ledger.Violation) {
+    guard configuration.hasFaults || ledger.word(Self.failureWord) > failureCount else {
+      throw unsound("the store failed")
+    }
     note("the store failed")
     // What was not flushed is lost.
     ledger.endFlush(ledger.beginFlush(by: process), by: process, isDurable: false)
     ContractFaults.clear()
+    // Responses that are requested before and stored afterwards must be dropped.
+    let tokens = tokens
     close()
-    try openAgain()
+    try open()
+    self.tokens = tokens
   }
 
-  /// Opens the directory again. If the data has failed, the store is empty.
-  private func openAgain() throws(Ledger.Violation) {
-    let hasDataFailed = access(directory + "/LMDBURLCache.condemned", F_OK) == 0
-    if configuration.hasFaults, hasDataFailed { ledger.storeWasLost() }
-    try open()
+  /// Lets the data fail in all processes.
+  private func fail() {
+    guard let file = ResponseStore.dataFile(inDirectory: directory) else { return }
+    note("the data fails")
+    ledger.addToWord(Self.failureWord)
+    unlink(file)
+    // Detects it.
+    _ = store.isInPlace
   }
 
   private func open() throws(Ledger.Violation) {
+    failureCount = ledger.word(Self.failureWord)
     var options = options
     options.capacityByteCount = capacity
     options.log = { [notes] line in notes.append("log: \(line)") }
     let store = try Self.open(directory, options, isFaulty: ledger.isFaulty)
     opened = store
+    let generation = ResponseStore.dataFile(inDirectory: directory).flatMap {
+      UInt64($0.dropLast("/data.mdb".count).split(separator: "-").last ?? "")
+    }
+    guard let generation else { throw unsound("there is no data") }
+    if ledger.word(Self.generationWord) != generation {
+      ledger.storeWasLost()
+      ledger.setWord(Self.generationWord, generation)
+    }
     counts = ContractCounts(store)
   }
 
@@ -216,9 +240,10 @@ package final class ContractRun {
     if ledger.isFaulty { try flush() }
     let accepted = ledger.beginFlush(by: process)
     let isFaulty = ledger.isFaulty
+    let hasFailed = store.hasFailed
     close()
-    ledger.endFlush(accepted, by: process, isDurable: !isFaulty)
-    try openAgain()
+    ledger.endFlush(accepted, by: process, isDurable: !isFaulty && !hasFailed)
+    try open()
   }
 
   func flush() throws(Ledger.Violation) {
@@ -231,7 +256,7 @@ package final class ContractRun {
       // A lookup of another process, when it has no processor, can pin all free pages of a store that has few.
       let cause = error.cause
       let isPinned = ledger.isEvicting && !isAlone && cause?.code == .mapFull
-      guard ledger.isFaulty || isPinned else { throw unsound("a flush failed: \(error)") }
+      guard ledger.isFaulty || isPinned || store.hasFailed else { throw unsound("a flush failed: \(error)") }
       return note("the flush failed")
     }
     ledger.endFlush(accepted, by: process, isDurable: true)

@@ -218,7 +218,7 @@ struct DirectoryCommandTests {
   func verifyCorrupt() throws {
     let tool = try Tool()
     let directory = try tool.makeCache(Self.responses)
-    let file = URL(fileURLWithPath: directory + "/data.mdb")
+    let file = URL(fileURLWithPath: directory + "/data-1/data.mdb")
     var data = try Data(contentsOf: file)
     let body = try #require(data.range(of: Data(repeating: UInt8(ascii: "x"), count: 64)))
     data[body.lowerBound] = UInt8(ascii: "y")
@@ -234,7 +234,7 @@ struct DirectoryCommandTests {
   func readOnlyCommands(command: String) throws {
     let tool = try Tool()
     let directory = try tool.makeCache(Self.responses)
-    let file = URL(fileURLWithPath: directory + "/data.mdb")
+    let file = URL(fileURLWithPath: directory + "/data-1/data.mdb")
     let before = try Data(contentsOf: file)
     let names = try FileManager.default.contentsOfDirectory(atPath: directory).sorted()
     #expect(try tool.run(command, directory).status == 0)

@@ -168,8 +168,8 @@ struct ExportCommandTests {
     let tool = try Tool()
     let directory = try tool.makeCache(Self.responses)
     let link = tool.path("link")
-    try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: directory + "/data.mdb")
-    for file in [directory + "/data.mdb", directory + "/./new", link] {
+    try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: directory + "/data-1/data.mdb")
+    for file in [directory + "/data-1/data.mdb", directory + "/./new", link] {
       let result = try tool.run("export", directory + "/", "--har", file)
       #expect(result.status == 1)
       #expect(result.errors.contains("is in the cache directory"))

@@ -39,7 +39,7 @@ struct PurgesCommandTests {
     #expect(none.output == "No removal is in force. The last removal has number 0.\n")
     var options = LMDBEnvironment.Options(mapByteCount: 64 << 20)
     options.maximumReaders = nil
-    let environment = try LMDBEnvironment.open(directory: directory, options: options)
+    let environment = try LMDBEnvironment.open(directory: directory + "/data-1", options: options)
     // As long as this process has the write lock, removals are only logged.
     let results = try environment.write { (_) throws(LMDBError) in
       Result {
@@ -148,7 +148,7 @@ struct PurgesCommandTests {
     let tool = try Tool()
     let directory = tool.path("cache")
     try store(Self.urls, in: directory).close()
-    let file = URL(fileURLWithPath: directory + "/data.mdb")
+    let file = URL(fileURLWithPath: directory + "/data-1/data.mdb")
     let before = try Data(contentsOf: file)
     #expect(try tool.run("purge", directory, "--all", "--dry-run").status == 0)
     #expect(try tool.run("purges", directory).status == 0)

@@ -73,7 +73,7 @@ struct ShowCommandTests {
     let vary = try #require((try json.json()["variants"] as? [[String: Any]])?.first?["vary"] as? [String: Any])
     #expect(vary["cookie"] as? String == "(digest)")
     #expect(!(result.output + json.output).contains("top-secret"))
-    for name in try FileManager.default.contentsOfDirectory(atPath: directory) {
+    for name in try FileManager.default.subpathsOfDirectory(atPath: directory) where name != "data-1" {
       let content = try Data(contentsOf: URL(fileURLWithPath: directory + "/" + name))
       #expect(content.range(of: Data("top-secret".utf8)) == nil, "\(name)")
     }
@@ -163,7 +163,8 @@ struct ShowCommandTests {
     let directory = try tool.makeCache([Self.variant("de")])
     func contents() throws -> [String: Data] {
       var contents: [String: Data] = [:]
-      for name in try FileManager.default.contentsOfDirectory(atPath: directory) where name != "lock.mdb" {
+      for name in try FileManager.default.subpathsOfDirectory(atPath: directory)
+      where name != "data-1" && !name.hasSuffix("lock.mdb") {
         contents[name] = try Data(contentsOf: URL(fileURLWithPath: directory + "/" + name))
       }
       return contents
@@ -190,7 +191,7 @@ struct ShowCommandTests {
     #expect(
       relative.errors
         == "urlcache \(command): 'page' is not an absolute URL with a host\nTry 'urlcache \(command) --help'.\n")
-    let file = URL(fileURLWithPath: directory + "/data.mdb")
+    let file = URL(fileURLWithPath: directory + "/data-1/data.mdb")
     var data = try Data(contentsOf: file)
     let body = try #require(data.range(of: Data(repeating: UInt8(ascii: "x"), count: 64)))
     data[body.lowerBound] = UInt8(ascii: "y")

@@ -46,7 +46,7 @@ struct StoppedProcessTests {
     func environment() throws(LMDBError) -> LMDBEnvironment {
       var options = LMDBEnvironment.Options(mapByteCount: 20 << 20)
       options.maximumReaders = nil
-      return try LMDBEnvironment.open(directory: directory, options: options)
+      return try LMDBEnvironment.open(directory: directory + "/data-1", options: options)
     }
   }
 

@@ -37,11 +37,12 @@ struct DiskTraffic {
   }
 }
 
-/// Drops the pages of `data.mdb` that no process has mapped from the page cache, so that the next reads are cold.
+/// Drops the pages of a store's `data.mdb` that no process has mapped from the page cache, so that the next reads are
+/// cold.
 ///
 /// Leaves `lock.mdb` alone: closing another descriptor of that file would release LMDB's locks in this process.
 func dropPageCache(of folder: String) {
-  let descriptor = open(folder + "/data.mdb", O_RDONLY)
+  let descriptor = open(folder + "/data-1/data.mdb", O_RDONLY)
   guard descriptor >= 0 else { fatalError("there is no data in \(folder)") }
   fsync(descriptor)
   posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED)

@@ -46,13 +46,13 @@ struct AtomicStoreReference: ~Copyable, @unchecked Sendable {
     return Unmanaged<ResponseStore>.fromOpaque(store)._withUnsafeGuaranteedRef { body($0) }
   }
 
-  /// Replaces the store.
-  func set(_ store: ResponseStore) {
+  /// Replaces the store. Nil for none.
+  func set(_ store: ResponseStore?) {
     let released = held.withLock { held -> [ResponseStore] in
       guard held.current !== store else { return [] }
       if let current = held.current { held.replaced.append(current) }
       held.current = store
-      let new = UnsafeRawPointer(Unmanaged.passUnretained(store).toOpaque())
+      let new = store.map { UnsafeRawPointer(Unmanaged.passUnretained($0).toOpaque()) }
       pointer.store(new, ordering: .sequentiallyConsistent)
       guard !held.replaced.isEmpty, readers.waitUntilLeft(patience: Self.patience) else { return [] }
       defer { held.replaced = [] }

@@ -141,7 +141,6 @@ extension LMDBURLCache {
       options.clock = clock
       options.allowsUntrustedDirectory = allowsUntrustedDirectory
       options.verifiesEveryRead = verifiesEveryRead
-      options.releasesFilesOnFailure = true
       options.isInFleet = fleet != nil
       options.log = log
       return options

@@ -4,8 +4,8 @@ import Foundation
 import ResponseStore
 import Synchronization
 
-/// The connection of a cache with the store of its directory: opens the store, waits until it can be opened, sets its
-/// capacity, and reopens it after it has failed.
+/// The connection of a cache with the store of its directory: opens the store, again after it has failed, and sets its
+/// capacity.
 ///
 /// The store is the disk tier if there is a disk capacity. Without one, it still reports removals by other processes.
 final class StoreConnection: Sendable {
@@ -15,13 +15,12 @@ final class StoreConnection: Sendable {
   /// The memory tier, whose responses are removed when a store appears.
   let memory: MemoryTier
   /// The open store. Set by the initializer, when a disk capacity is first set, or when a store appears in the
-  /// directory. Replaced when a failed store is reopened.
+  /// directory. Replaced after it has failed.
   let openStore = AtomicStoreReference()
   /// The counters of the directory, once a store is open.
   let activity = ActivityReference()
-  let availability: Mutex<StoreAvailability>
-  let recovery = Mutex(ReopenBackoff())
-  /// The lock for changes of the disk capacity and for reopening.
+  let state: Mutex<ConnectionState>
+  /// The lock for changes of the disk capacity and for opening.
   let resizing = Mutex<Void>(())
   private let diskLimit: Atomic<Int>
   /// The number of the write up to which ``flush()`` has reported losses.
@@ -40,11 +39,12 @@ final class StoreConnection: Sendable {
     self.options = options
     diskLimit = Atomic(diskCapacity)
     flushMark = Atomic(store?.acceptedNumber ?? 0)
-    availability = Mutex(StoreAvailability(directory: directory, failure: failure))
-    if let failure {
-      options.log(Self.line(on: failure, usesDisk: usesDisk))
-      recovery.withLock { $0.hasLoggedFailure = failure.isInUseByOthers }
-    }
+    let isInUseByOthers = failure?.isInUseByOthers == true
+    let unusableFile = failure.flatMap { DataFileMark(directory: directory, leftAloneAfter: $0) }
+    state = Mutex(
+      ConnectionState(
+        phase: isInUseByOthers ? .waiting : .memoryOnly(unusableFile: unusableFile), hasLoggedFailure: isInUseByOthers))
+    if let failure { options.log(Self.line(on: failure, usesDisk: usesDisk)) }
     if let store {
       connect(store)
       publish(store)
@@ -63,10 +63,10 @@ final class StoreConnection: Sendable {
   /// Makes a connected store the open one. Does nothing and returns false if a removal was missed in the meantime.
   @discardableResult
   func publish(_ store: ResponseStore) -> Bool {
-    availability.withLock { availability in
-      guard !availability.hasMissedRemoval else { return false }
+    state.withLock { state in
+      guard !state.hasMissedRemoval else { return false }
       openStore.set(store)
-      availability.state = .open
+      state.phase = .open
       return true
     }
   }
@@ -157,8 +157,7 @@ final class StoreConnection: Sendable {
         } catch {
           options.log(Self.line(on: error, usesDisk: true))
           guard error.isInUseByOthers else { return }
-          availability.withLock { $0.beginWaiting() }
-          memory.removeAll { _ in true }
+          beginWaiting()
         }
       }
     }

@@ -66,8 +66,8 @@ final class TieredStorage: Sendable {
       return response
     }
     guard let store else {
-      connection.openStore.use { connection.reopenIfFailed($0) }
-      connection.openIfAwaited()
+      connection.openStore.load().map { connection.reopenIfFailed($0) }
+      connection.openIfWaiting()
       return nil
     }
     // Read both before the disk, so that concurrent changes are noticed.
@@ -96,7 +96,7 @@ final class TieredStorage: Sendable {
       // Usually the entry is not read at all.
       let effect = store.effectOfRemovals(
         on: entry.key, storedAt: entry.storedAt, groups: { CacheGroups.groups(of: entry.fields) },
-        isOnItsOwn: !connection.usesDisk, since: &token)
+        since: &token)
       switch effect {
       case .none:
         if token != known { entry.removalToken.store(token, ordering: .relaxed) }

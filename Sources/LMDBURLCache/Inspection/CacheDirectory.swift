@@ -138,7 +138,7 @@ public final class CacheDirectory: Sendable {
 
   /// Whether the directory still has the store that was opened, and the store has not failed.
   ///
-  /// Costs a `stat`. If false, release this object: until then, no cache can replace a failed store.
+  /// Costs a `stat`. If false, release this object, and create another one.
   public var isInPlace: Bool { store.isInPlace }
 
   /// Whether a directory belongs to a fleet of machines. A purge of the directory does not reach the others.

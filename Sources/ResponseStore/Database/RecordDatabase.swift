@@ -47,7 +47,7 @@ final class RecordDatabase: @unchecked Sendable {
 
   /// Opens or creates the tables; nil if one is missing and must not be created.
   private init?(
-    directory: String, statusPage: SharedStatusPage, environment: LMDBEnvironment, tables: TableOpener,
+    directory: String, indexNumber: SharedWord, environment: LMDBEnvironment, tables: TableOpener,
     meta: Table<BytesCodec, BytesCodec>, format: FormatRecord
   ) throws(LMDBError) {
     guard let heads = try RecordLogs(tables),
@@ -57,7 +57,7 @@ final class RecordDatabase: @unchecked Sendable {
     (self.environment, self.format, self.meta) = (environment, format, meta)
     (self.heads, self.bodies, self.dates) = (heads, bodies, dates)
     index = IndexFile(
-      path: directory + "/" + IndexLayout.fileName, owner: format.owner, numberInUse: statusPage.indexFile,
+      path: directory + "/" + IndexLayout.fileName, owner: format.owner, numberInUse: indexNumber,
       isInPlace: { environment.isDataFile(ofDirectory: directory) })
     owner = format.owner
     pageByteCount = environment.pageByteCount
@@ -76,11 +76,12 @@ final class RecordDatabase: @unchecked Sendable {
   /// Opens the file and its tables.
   ///
   /// - Parameters:
+  ///   - indexNumber: The number of the index file in use; see ``IndexMapping``.
   ///   - completesNew: Whether to create the tables and the format record of a new file. Otherwise the call writes
   ///     nothing and waits for no writer.
   ///   - isReadOnly: Whether the directory is on a read-only file system, and no other process uses it.
   static func open(
-    directory: String, statusPage: SharedStatusPage, mapByteCount: Int, capacityByteCount: Int,
+    directory: String, indexNumber: SharedWord, mapByteCount: Int, capacityByteCount: Int,
     completesNew: Bool = true, isReadOnly: Bool = false,
     corruptionHandler: (@Sendable () -> Void)? = nil
   ) throws(LMDBError) -> Contents {
@@ -110,7 +111,8 @@ final class RecordDatabase: @unchecked Sendable {
       format = record
     }
     let file = try RecordDatabase(
-      directory: directory, statusPage: statusPage, environment: environment, tables: tables, meta: meta, format: format
+      directory: directory, indexNumber: indexNumber, environment: environment, tables: tables, meta: meta,
+      format: format
     )
     guard let file else { return .foreign }
     if stored == nil {

@@ -4,7 +4,7 @@ import LMDB
 ///
 /// The document `StorageFormat.md` explains them. Change both together, and raise the version.
 enum StorageFormat {
-  /// The version in `meta`; a file with another version is quarantined.
+  /// The version in `meta`; data with another version is replaced.
   static let version: UInt32 = 6
 
   static let bodiesTable = "bodies"

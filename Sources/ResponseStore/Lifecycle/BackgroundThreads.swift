@@ -4,7 +4,7 @@ import LMDB
 
 /// The writer thread and the eviction thread of a store, and the end of both.
 ///
-/// Owns the threads, and whether the files are released. The threads retain this object only while they work. They
+/// Owns the threads. The threads retain this object only while they work. They
 /// never retain the ``ResponseStore``, so its last reference is released on a caller's thread, which closes the store.
 /// Calls ``Writer``, ``Maintainer`` and ``CapacityController``.
 final class BackgroundThreads: Sendable {
@@ -15,8 +15,6 @@ final class BackgroundThreads: Sendable {
   private let maintainer: Maintainer
   private let capacity: CapacityController
   private let threads = Monitor<[BackgroundThread]>([])
-  /// Whether the files of a failed store are closed.
-  private let hasReleasedFiles = Monitor(false)
 
   init(
     _ context: StoreContext, space: DiskSpace, writer: Writer, maintainer: Maintainer, capacity: CapacityController
@@ -33,11 +31,7 @@ final class BackgroundThreads: Sendable {
   func start() throws(StoreError) {
     guard context.options.runsInBackground else { return }
     let writing = BackgroundThread { [weak self] in self?.runWriter() }
-    let evicting = BackgroundThread { [weak self] in
-      guard self?.runMaintenance() == true else { return }
-      // Until the files are closed, no process can recreate the store. Nothing is retained between two attempts.
-      while self?.closeFiles() == false { sleep(1) }
-    }
+    let evicting = BackgroundThread { [weak self] in self?.runMaintenance() }
     threads.withLock { $0 = [writing, evicting].compactMap(\.self) }
     guard writing != nil, evicting != nil else {
       throw StoreError(
@@ -82,17 +76,15 @@ final class BackgroundThreads: Sendable {
     return true
   }
 
-  /// Returns whether the thread must call ``closeFiles()``.
-  private func runMaintenance() -> Bool {
+  private func runMaintenance() {
     while waitForMaintenance() {
-      if context.hasFailed, context.options.releasesFilesOnFailure { break }
       while maintainer.maintain(), !context.isClosing {
         // LMDB's write lock is not fair. Without a pause, this thread would take it again and again.
         usleep(500)
       }
+      // A thread that is closing the store waits for this thread, so this thread must not wait for it.
+      if context.hasFailed { return close(as: .failed, waitsForOthers: false) }
     }
-    // A thread that is closing the store waits for this thread, so this thread must not wait for it.
-    return context.hasFailed && context.options.releasesFilesOnFailure && close(as: .failed, waitsForOthers: false)
   }
 
   /// Waits until a thread asks for a step, or for five seconds. Returns false when the store closes.
@@ -109,22 +101,19 @@ final class BackgroundThreads: Sendable {
 
   /// Writes the queue, ends the threads, and sets the final state.
   ///
-  /// If another thread is closing the store, waits for it instead.
-  ///
-  /// - Returns: Whether this call closed the store.
-  @discardableResult
-  func close(as final: StoreContext.State, waitsForOthers: Bool = true) -> Bool {
+  /// If another thread is closing the store, waits for it instead, unless `waitsForOthers` is false.
+  func close(as final: StoreContext.State, waitsForOthers: Bool = true) {
     // A forked child has neither the threads nor a right to the files.
-    guard !context.isForked else { return false }
+    guard !context.isForked else { return }
     let isFirst = queue.update { queue -> Bool in
       defer { queue.isClosing = true }
       return !queue.isClosing
     }
     guard isFirst else {
-      guard waitsForOthers else { return false }
+      guard waitsForOthers else { return }
       // The timeout is for a caller on the closing thread itself, such as a log handler that exits the process.
       _ = queue.wait(timeout: .seconds(10)) { $0.isClosed ? true : nil }
-      return false
+      return
     }
     context.maintenance.update { $0.isClosing = true }
     capacity.endWaits()
@@ -145,42 +134,16 @@ final class BackgroundThreads: Sendable {
     }
     do throws(LMDBError) {
       // A store that was only inspected has nothing to write, and must not fail on a full disk.
-      if !context.options.opensExistingOnly || context.counts[.commits] > 0 {
+      if !context.hasFailed, !context.options.opensExistingOnly || context.counts[.commits] > 0 {
         try context.database.environment.synchronize()
       }
     } catch {
       context.log(.failedClosing, "Closing could not flush: \(error)")
     }
     context.activityFile?.leave()
-    // A failed store stays registered until its files are closed, so that this process does not open them twice.
-    if final != .failed { forget() }
+    // A failed store stays registered until another one replaces it, which continues its statistics.
+    if final != .failed { StoreRegistry.shared.forget(context.storeDirectory.identity, queue: queue) }
     context.close(as: final)
     queue.update { $0.isClosed = true }
-    return true
-  }
-
-  private func forget() {
-    StoreRegistry.shared.forget(context.storeDirectory.identity, queue: queue)
-  }
-
-  // MARK: Releasing files
-
-  /// Closes the files of a failed store, so that the directory can be reopened. Returns false if a thread still uses
-  /// them.
-  func releaseFiles() -> Bool {
-    guard !context.isForked, context.hasFailed else { return false }
-    close(as: .failed)
-    return closeFiles()
-  }
-
-  private func closeFiles() -> Bool {
-    hasReleasedFiles.withLock { hasReleasedFiles -> Bool in
-      guard !hasReleasedFiles else { return true }
-      guard queue.withLock({ $0.isClosed }), context.database.environment.close() else { return false }
-      context.storeDirectory.releaseFiles()
-      forget()
-      hasReleasedFiles = true
-      return true
-    }
   }
 }

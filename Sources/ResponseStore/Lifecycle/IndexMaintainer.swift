@@ -55,7 +55,7 @@ struct IndexMaintainer: Sendable {
     if !index.isAbsent, index.current != nil { return true }
     return turn.withLock { state in
       let start = MonotonicTime.now
-      while context.isOpen, context.storeDirectory.statusPage?.hasFailed != true {
+      while context.isOpen {
         do throws(LMDBError) {
           if try hasFittingIndex() { return true }
           guard state.retriesAt <= .now else { return false }

@@ -3,18 +3,20 @@ import LMDB
 import Synchronization
 import SystemFiles
 
-/// Flags and numbers that all processes share: a page of a file that each process has mapped.
+/// Numbers that all processes share: a page of a file that each process has mapped.
 ///
 /// Changing them takes no disk space, because the page was written when the file was created.
 ///
 /// `@unchecked Sendable`: the pointer is constant, and every access is atomic.
 final class SharedStatusPage: @unchecked Sendable {
   private let pointer: UnsafeMutableRawPointer
-  private let file: StoreDirectory.Identity
   private static let byteCount = Int(getpagesize())
 
   /// The words, by their offsets in the page.
   enum Word: Int {
+    /// The number of the generation in use; see ``StoreDirectory``. Every lookup reads this word, so it has a cache line
+    /// of its own.
+    case generation = 0
     /// The inode of the PID namespace of the processes that have the directory open; 0 if unknown.
     case processNamespace = 192
     /// The boot of the machine in which the directory was last opened; zeros if unknown.
@@ -24,15 +26,12 @@ final class SharedStatusPage: @unchecked Sendable {
     case crashCount = 216
     /// 1 after a crash that is not counted yet, and while a process that is alone opens the data.
     case hasCrashed = 224
-    /// How often the directory was opened since a process that was alone opened it, including that. Change it with the
-    /// open lock.
+    /// How often a generation was opened since no other process used it, including that. Change both words with the open
+    /// lock.
     case openCount = 232
-    /// The number of the index file in use; see ``IndexMapping``. 0 if there is none, and the disk tier is off.
-    case indexFile = 240
+    /// The generation that ``openCount`` counts.
+    case openedGeneration = 240
   }
-
-  /// The offset of the flag of failed data, a byte. It has a cache line of its own.
-  private static let failedFlag = 0
 
   /// Maps the beginning of an open file; nil if the disk is full, with the reason in `errno`.
   ///
@@ -53,35 +52,36 @@ final class SharedStatusPage: @unchecked Sendable {
     }
     guard let mapped = MappedFile.map(descriptor, byteCount: Self.byteCount) else { return nil }
     pointer = mapped
-    file = StoreDirectory.Identity(status)
   }
 
   deinit {
     munmap(pointer, Self.byteCount)
   }
 
-  /// Whether the page belongs to the file at this path, and not to an earlier file at it.
-  func isMapped(from path: String) -> Bool { StoreDirectory.Identity(path: path) == file }
-
-  private var failed: UnsafeMutablePointer<Atomic<UInt8>> {
-    (pointer + Self.failedFlag).assumingMemoryBound(to: Atomic<UInt8>.self)
-  }
-
+  @inline(__always)
   private func pointer(to word: Word) -> UnsafeMutablePointer<Atomic<UInt64>> {
     (pointer + word.rawValue).assumingMemoryBound(to: Atomic<UInt64>.self)
   }
 
   subscript(word: Word) -> UInt64 {
-    get { pointer(to: word).pointee.load(ordering: .relaxed) }
+    @inline(__always) get { pointer(to: word).pointee.load(ordering: .relaxed) }
     set { pointer(to: word).pointee.store(newValue, ordering: .relaxed) }
   }
 
-  /// The word ``Word/indexFile``, which the holder of the database's write lock changes.
-  var indexFile: SharedWord { SharedWord(pointer(to: .indexFile), in: self) }
+  /// The offset of the numbers of index files, and how many there are. A suspended process may still change that of its
+  /// generation, which is therefore not the one of the next generations.
+  private static let indexFiles = (offset: 256, count: UInt64(32))
 
-  /// Whether the data is marked as failed.
-  var hasFailed: Bool {
-    get { failed.pointee.load(ordering: .relaxed) != 0 }
-    set { failed.pointee.store(newValue ? 1 : 0, ordering: .sequentiallyConsistent) }
+  /// The number of the index file that a generation uses; see ``IndexMapping``. 0 if there is none, and the disk tier is
+  /// off. The holder of the database's write lock changes it.
+  func indexFile(ofGeneration generation: UInt64) -> SharedWord {
+    let offset = Self.indexFiles.offset + Int(generation % Self.indexFiles.count) * 8
+    return SharedWord((pointer + offset).assumingMemoryBound(to: Atomic<UInt64>.self), in: self)
+  }
+
+  /// Makes the next generation the one in use, unless this one has ended already.
+  func end(generation number: UInt64) {
+    _ = pointer(to: .generation).pointee.compareExchange(
+      expected: number, desired: number + 1, ordering: .sequentiallyConsistent)
   }
 }

@@ -25,12 +25,14 @@ final class StoreContext: Sendable {
   let counts: StoreCounters
   /// The shared counters. Their ``ProcessTable`` lists this process while the store is open.
   let activityFile: ActivityFile?
-  /// Distinguishes removal tokens from those of a store that failed before; in the upper bits of a token.
-  let generation: UInt64
+  /// Distinguishes removal tokens from those of other stores of this process; in the upper bits of a token.
+  let tokenTag: UInt64
   /// Wakes and ends the eviction thread.
   let maintenance = Monitor(MaintenanceSignal())
   /// The status page of ``storeDirectory``.
-  private let statusPage: SharedStatusPage?
+  private let statusPage: SharedStatusPage
+  /// The generation of the open data.
+  private let generation: UInt64
   let queue = Monitor(WriteQueue())
   let pendingWrites = PendingWrites()
   private let loggedIssues = Monitor<Set<Issue>>([])
@@ -39,7 +41,8 @@ final class StoreContext: Sendable {
 
   enum State: UInt8 {
     case open
-    /// Corruption was found, a removal or a meta page could not be written, or the directory has moved.
+    /// The generation has ended, or this process must open the data again: LMDB could not write a meta page, or the
+    /// directory has moved.
     case failed
     /// The process is exiting: lookups by its other threads miss.
     case exiting
@@ -66,7 +69,7 @@ final class StoreContext: Sendable {
     self.directory = directory.path
     self.options = options
     storeDirectory = directory
-    statusPage = directory.statusPage
+    (statusPage, generation) = (directory.lockedStatusPage, directory.generation)
     self.database = database
     environment = Unretained(database.environment)
     index = Unretained(database.index.mapping)
@@ -74,7 +77,8 @@ final class StoreContext: Sendable {
     removals = RemovalIndex(database: database, log: removalLog)
     self.counts = counts
     activityFile = counts.activity.file
-    generation = Self.currentGeneration
+    // No tag is that of ``RemovalToken/max``.
+    tokenTag = (Self.storeCount.wrappingAdd(1, ordering: .relaxed).oldValue % 0xFFFF) << Self.tagShift
   }
 
   // MARK: State
@@ -83,19 +87,29 @@ final class StoreContext: Sendable {
   var isUsable: Bool {
     switch state.load(ordering: .relaxed) {
     case State.open.rawValue:
-      if statusPage?.hasFailed == true {
-        fail("another process marked it as failed")
-        return false
-      }
-      return true
+      if isGenerationInUse { return true }
+      goOffline("another process replaces the data")
+      return false
     case State.closed.rawValue: Trap.usedAfterClose(directory)
     default: return false
     }
   }
 
+  /// Whether the generation of the data has not ended. Costs a load.
+  ///
+  /// Removals then count, even if this process must open the data again.
+  @inline(__always)
+  var isGenerationInUse: Bool { statusPage[.generation] == generation }
+
   /// Whether the store has neither failed nor been closed. Never traps.
-  var isOpen: Bool { state.load(ordering: .relaxed) == State.open.rawValue }
-  var hasFailed: Bool { state.load(ordering: .relaxed) == State.failed.rawValue }
+  var isOpen: Bool { state.load(ordering: .relaxed) == State.open.rawValue && isGenerationInUse }
+  var hasFailed: Bool {
+    switch state.load(ordering: .relaxed) {
+    case State.open.rawValue: !isGenerationInUse
+    case State.failed.rawValue: true
+    default: false
+    }
+  }
   var isExiting: Bool { state.load(ordering: .relaxed) == State.exiting.rawValue }
   var isClosed: Bool { state.load(ordering: .relaxed) == State.closed.rawValue }
 
@@ -104,10 +118,6 @@ final class StoreContext: Sendable {
     failIfDirectoryMoved()
     return !isUsable
   }
-
-  /// Whether the store has failed and its data has not. The removal log still takes removals, which are then in force
-  /// at the next opening.
-  var hasOnlyToBeReopened: Bool { hasFailed && statusPage?.hasFailed == false }
 
   /// Whether this is a forked child. The threads and LMDB's reader slots belong to the parent, so the store does not
   /// work here.
@@ -123,33 +133,30 @@ final class StoreContext: Sendable {
 
   // MARK: Failure
 
-  /// Marks the store as failed in every process: lookups miss, writes are dropped, and the next open creates an empty
-  /// store.
+  /// Ends the generation in every process: lookups miss, writes are dropped, and the next open creates an empty store.
   func fail(_ reason: String) {
     // An inspection leaves the decision to the next process that opens the store for use.
-    goOffline(reason, marksDataFailed: !options.opensExistingOnly)
+    if !options.opensExistingOnly { storeDirectory.endGeneration() }
+    goOffline(reason)
   }
 
-  /// Fails the store in this process if its data is no longer where it was opened. Costs a `stat`.
+  /// Fails the store if its data is no longer where it was opened. Costs a `stat`.
   ///
-  /// Other processes would not find new responses there, and their removals would not be seen. The data may be intact.
+  /// Other processes would not find new responses there, and their removals would not be seen. In a directory that was
+  /// renamed, the data is intact.
   func failIfDirectoryMoved() {
-    guard !isForked, isOpen, !database.environment.isDataFile(ofDirectory: directory) else { return }
-    goOffline("its directory or its data was deleted, renamed or replaced", marksDataFailed: false)
+    guard !isForked, isOpen, !database.environment.isDataFile(ofDirectory: storeDirectory.dataDirectory) else { return }
+    let reason = "its directory or its data was deleted, renamed or replaced"
+    if storeDirectory.isInPlace { fail(reason) } else { goOffline(reason) }
   }
 
-  private func goOffline(_ reason: String, marksDataFailed: Bool) {
-    let (isFirst, previous) = state.compareExchange(
+  /// Fails the store in this process alone, which must open the directory again.
+  private func goOffline(_ reason: String) {
+    let (isFirst, _) = state.compareExchange(
       expected: State.open.rawValue, desired: State.failed.rawValue, ordering: .sequentiallyConsistent)
-    guard isFirst else {
-      // The data can fail while this process must only open it again.
-      if marksDataFailed, previous == State.failed.rawValue { storeDirectory.markFailed() }
-      return
-    }
-    Self.failedStoreCount.add(1, ordering: .sequentiallyConsistent)
+    guard isFirst else { return }
     counts.activity.add(1, .failures)
     counts.activity.observers.emit(.storeFailed(reason: reason))
-    if marksDataFailed { storeDirectory.markFailed() }
     log(.failed, "The store failed and is offline: \(reason). Lookups miss until it is reopened")
     wakeMaintenance()
   }
@@ -160,7 +167,7 @@ final class StoreContext: Sendable {
   /// data is intact then, and other processes go on.
   func fail(after error: LMDBError) -> Bool {
     switch error.code {
-    case .panic: goOffline("\(error)", marksDataFailed: false)
+    case .panic: goOffline("\(error)")
     case _ where error.isCorruption: fail("\(error)")
     default: return false
     }
@@ -221,19 +228,15 @@ final class StoreContext: Sendable {
 
   // MARK: Removal tokens
 
-  /// The number of stores that failed in this process.
-  private static let failedStoreCount = Atomic<UInt64>(0)
-  private static let generationShift: UInt64 = 48
+  /// The number of stores that this process has opened.
+  private static let storeCount = Atomic<UInt64>(0)
+  private static let tagShift: UInt64 = 48
 
-  /// The generation of a store that is opened now: zero until a store has failed in this process.
-  private static var currentGeneration: UInt64 {
-    failedStoreCount.load(ordering: .sequentiallyConsistent) << generationShift
-  }
-
-  /// The sequence number in a removal token; nil if the token is from a store that failed before.
+  /// The sequence number in a removal token; nil if the token is from another store, whose removals this one does not
+  /// know.
   @inline(__always)
   func removalNumber(in token: UInt64) -> UInt64? {
-    let number = token ^ generation
-    return number >> Self.generationShift == 0 ? number : nil
+    let number = token ^ tokenTag
+    return number >> Self.tagShift == 0 ? number : nil
   }
 }

@@ -7,10 +7,13 @@ import SystemFiles
 /// them: opening the environment does the same for it.
 extension StoreDirectory {
   /// The name of each file, and whether the store works without its contents.
-  private static let mappedFiles = [
-    (name: lockFileName, isDispensable: false), (RemovalLog.name, false), (IndexLayout.fileName, true),
-    (ActivityFile.name, true), (EventWatch.fileName, true),
-  ]
+  private var mappedFiles: [(path: String, isDispensable: Bool)] {
+    [
+      (path(of: Self.lockFileName), false), (dataPath(of: RemovalLog.name), false),
+      (dataPath(of: IndexLayout.fileName), true), (path(of: ActivityFile.name), true),
+      (path(of: EventWatch.fileName), true),
+    ]
+  }
 
   /// The maximum size of an index that is written again while the store is opened. A larger one is built behind the
   /// first lookups.
@@ -25,18 +28,17 @@ extension StoreDirectory {
   /// - Throws: ``StoreError`` if there is no space.
   func giveMappedFilesOwnBlocks(mayDelete: Bool) throws(StoreError) -> Bool {
     var isLockFileNew = false
-    for (name, isDispensable) in Self.mappedFiles {
-      let path = path(of: name)
+    for (path, isDispensable) in mappedFiles {
       let limit = mayDelete && isDispensable ? Self.maximumByteCount : .max
       if let isNew = MappedFile.takeOwnBlocks(path: path, maximumByteCount: limit) {
-        if isNew, name == Self.lockFileName { isLockFileNew = true }
+        if isNew, path == mappedFiles[0].path { isLockFileNew = true }
       } else if mayDelete, isDispensable {
         unlink(path)
       } else {
-        throw .unusable(self.path, doing: "allocating disk space for \(name)", errno)
+        throw .unusable(self.path, doing: "allocating disk space for \(path)", errno)
       }
     }
-    if isLockFileNew { synchronize() }
+    if isLockFileNew { Self.synchronize(path) }
     return isLockFileNew
   }
 }

@@ -7,19 +7,22 @@ import SystemFiles
 ///
 /// | File | Purpose |
 /// |---|---|
-/// | `data.mdb`, `lock.mdb` | LMDB's |
-/// | `data.mdb.damaged`, `….other-version`, `….oversized` | quarantined data; deleted when its space is needed |
-/// | `LMDBURLCache.store` | marks a directory of this library; another name means that the data has failed |
-/// | `LMDBURLCache.removals` | ``RemovalLog`` |
-/// | `LMDBURLCache.index` | ``RecordIndex`` |
+/// | `data-N/` | the data of generation N |
+/// | `data-N/data.mdb`, `data-N/lock.mdb` | LMDB's |
+/// | `data-N/LMDBURLCache.removals` | ``RemovalLog`` |
+/// | `data-N/LMDBURLCache.index` | ``RecordIndex`` |
+/// | `LMDBURLCache.store` | marks a directory of this library |
 /// | `LMDBURLCache.counters` | ``ActivityFile`` |
 /// | `LMDBURLCache.events` | ``EventRing``, while a process watches and afterwards |
 /// | `LMDBURLCache.fleet` | the state of the machine in a fleet, of the module RedisTier |
 /// | `open.lock` | locked (`flock`) while a process opens, so that opens take turns |
-/// | `users.lock` | locked shared while the data is open, and exclusively to replace it; has the ``SharedStatusPage`` |
+/// | `users.lock` | locked shared while the directory is in use; has the ``SharedStatusPage`` |
 ///
-/// `@unchecked Sendable`: the descriptors and the status page are set while opening, on one thread, and released with
-/// the object, or when one thread releases the files.
+/// Data is never repaired. If it fails, its **generation** ends: the status page gets the next number, so every lookup
+/// and write of the old one fails, and its data file is deleted. The next process that opens the directory creates the
+/// folder of the new generation. Processes that still read the old data do not delay it.
+///
+/// `@unchecked Sendable`: the descriptors, the status page and the generation are set while opening, on one thread.
 final class StoreDirectory: @unchecked Sendable {
   static let markerText = "LMDBURLCache response store\n"
   /// The file with the ``SharedStatusPage``.
@@ -27,14 +30,14 @@ final class StoreDirectory: @unchecked Sendable {
 
   /// The absolute path, which stays valid when the process changes its working directory.
   let path: String
-  /// The paths of all files that the directory can have.
-  private let filePaths: [String]
   /// Device and inode, which are equal for two paths of one directory.
   let identity: Identity
   /// Whether the directory is on a read-only file system.
   let isReadOnly: Bool
   private var openLock: LockDescriptor?
   private var usersLock: LockDescriptor?
+  /// The number of the generation that is opened; see ``findGeneration()``.
+  private(set) var generation: UInt64 = 0
   /// The page that all processes share; nil before ``lockForOpening(timeout:createsFiles:)``.
   private(set) var statusPage: SharedStatusPage?
   /// Whether a process that was alone has already opened the directory since the machine started, so that the page
@@ -66,7 +69,6 @@ final class StoreDirectory: @unchecked Sendable {
   /// Creates the directory (0700) and its parents, if `makesDirectory`, and checks that it can be trusted.
   init(path givenPath: String, allowsUntrusted: Bool, makesDirectory: Bool = true) throws(StoreError) {
     path = try DirectoryPath.absolute(givenPath)
-    filePaths = Self.fileNames.map { [path] in path + "/" + $0 }
     if makesDirectory { try DirectoryPath.make(path) }
     var status = stat()
     guard lstat(path, &status) == 0 else {
@@ -98,13 +100,25 @@ final class StoreDirectory: @unchecked Sendable {
     guard faccessat(AT_FDCWD, path, isReadOnly ? R_OK | X_OK : R_OK | W_OK | X_OK, AT_EACCESS) == 0 else {
       throw .unusable(path, doing: "reading and writing the directory", errno)
     }
+    findGeneration()
   }
 
   func path(of name: String) -> String { path + "/" + name }
-  var dataPath: String { path(of: DataFile.name) }
-  private var markerPath: String { path(of: "LMDBURLCache.store") }
-  private var failureMarkerPath: String { path(of: "LMDBURLCache.condemned") }
-  var removalLogPath: String { path(of: RemovalLog.name) }
+  /// The folder of the generation.
+  var dataDirectory: String { path + "/" + Self.dataPrefix + "\(generation)" }
+  /// The path of a file of the generation.
+  func dataPath(of name: String) -> String { dataDirectory + "/" + name }
+  var dataPath: String { dataPath(of: DataFile.name) }
+  var removalLogPath: String { dataPath(of: RemovalLog.name) }
+
+  /// Determines the generation in use: the highest one, because the status page may be older than the folders, for
+  /// example after a power failure. Call it again with the open lock.
+  func findGeneration() {
+    // A damaged page can have any number.
+    let noted = statusPage.flatMap { UInt32(exactly: $0[.generation]) } ?? 0
+    generation = max(1, UInt64(noted), Self.generations(in: path).max() ?? 0)
+    if let statusPage, statusPage[.generation] != generation { statusPage[.generation] = generation }
+  }
 
   // MARK: Locks
 
@@ -183,12 +197,15 @@ final class StoreDirectory: @unchecked Sendable {
   }
 
   /// Counts a process that will store responses. Call this with the open lock, before it stores any.
-  func countOpening(isAlone: Bool) {
-    guard let statusPage else { return }
-    statusPage[.openCount] = isAlone ? 1 : statusPage[.openCount] + 1
+  ///
+  /// - Parameter isFirst: Whether no other process has this generation open.
+  func countOpening(isFirst: Bool) {
+    let page = lockedStatusPage
+    page[.openCount] = isFirst ? 1 : page[.openCount] + 1
+    page[.openedGeneration] = generation
   }
 
-  /// Whether other processes may have the directory open. They may have closed it again.
+  /// Whether other processes may have this generation open. They may have closed it again.
   var mayHaveOtherUsers: Bool { statusPage?[.openCount] != 1 }
 
   /// Marks the directory as in use by this process, and releases the open lock.
@@ -201,28 +218,25 @@ final class StoreDirectory: @unchecked Sendable {
     openLock = nil
   }
 
-  /// Releases the locks before this object is released. The status page stays mapped for its readers.
-  func releaseFiles() {
-    usersLock?.close()
-    usersLock = nil
-  }
-
   // MARK: The claim of a new index file
 
-  /// Positions behind the end of the file.
-  private static let firstIndexClaim = 1 << 40
+  /// A position behind the end of the file. Each generation has two claims.
+  private var firstIndexClaim: Int { 1 << 40 + 2 * Int(generation) }
+
+  /// The number of the index file in use.
+  var indexNumber: SharedWord { lockedStatusPage.indexFile(ofGeneration: generation) }
 
   /// Claims the file of a new index for this process; see ``IndexMaintainer``.
   ///
   /// - Parameter number: The number of the claim; a second process can have another one.
   /// - Returns: False if a living process has claimed it.
   func claimIndex(as number: Int) -> Bool {
-    let byte = Self.firstIndexClaim + number
+    let byte = firstIndexClaim + number
     return usersLock?.lockBytes(byte..<byte + 1) ?? false
   }
 
   /// Ends the claims of this process.
-  func releaseIndexClaim() { usersLock?.unlockBytes(Self.firstIndexClaim..<Self.firstIndexClaim + 2) }
+  func releaseIndexClaim() { usersLock?.unlockBytes(firstIndexClaim..<firstIndexClaim + 2) }
 
   private func openFile(_ name: String, creates: Bool) throws(StoreError) -> LockDescriptor {
     let flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (creates ? O_CREAT : 0)
@@ -240,44 +254,10 @@ final class StoreDirectory: @unchecked Sendable {
       remedy: "Open a cache on the directory: it makes the file. If a program has the cache open, restart it")
   }
 
-  // MARK: Markers
+  // MARK: Files
 
-  /// Whether the directory has this library's marker.
-  var hasMarker: Bool { access(markerPath, F_OK) == 0 || access(failureMarkerPath, F_OK) == 0 }
-
-  /// Whether the data is marked as failed and must be replaced.
-  var isMarkedFailed: Bool { access(failureMarkerPath, F_OK) == 0 || statusPage?.hasFailed == true }
-
-  /// Marks the directory as this library's and its data as intact. Call this before there is data, which would look
-  /// foreign without the marker. Takes no disk space if the marker exists.
-  func writeMarker() throws(StoreError) {
-    if access(markerPath, F_OK) != 0 {
-      try write(Self.markerText, to: "LMDBURLCache.store")
-      synchronize()
-    }
-    unlink(failureMarkerPath)
-    statusPage?.hasFailed = false
-  }
-
-  /// Marks the data as failed for all processes: lookups miss, and the next process that is alone creates an empty
-  /// store. Takes no disk space.
-  func markFailed() {
-    statusPage?.hasFailed = true
-    // Another directory may have this path by now, with data of another store.
-    guard Identity(path: path) == identity else { return }
-    rename(markerPath, failureMarkerPath)
-    synchronize()
-  }
-
-  /// Whether the data in the directory may be a replacement of the failed data.
-  var mayHoldOtherData: Bool {
-    // A process that recreates the store first clears the flag in its file, and creates the data last.
-    if let statusPage, statusPage.hasFailed, statusPage.isMapped(from: path(of: Self.lockFileName)) { return false }
-    return access(dataPath, F_OK) == 0
-  }
-
-  /// Syncs the directory, so that the names in it are durable. Ignores errors.
-  func synchronize() {
+  /// Syncs a directory, so that the names in it are durable. Ignores errors.
+  static func synchronize(_ path: String) {
     let descriptor = FileDescriptor.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
     guard descriptor >= 0 else { return }
     fsync(descriptor)
@@ -293,7 +273,7 @@ final class StoreDirectory: @unchecked Sendable {
     guard let flag = statusPage else { return }
     isSameBoot = Boot.known == Boot(high: flag[.bootHigh], low: flag[.bootLow])
     // An index belongs to one boot, because nothing syncs it.
-    if !isSameBoot { flag[.indexFile] = 0 }
+    if !isSameBoot { indexNumber.value = 0 }
     if let boot = Boot.known { (flag[.bootHigh], flag[.bootLow]) = (boot.high, boot.low) }
   }
 
@@ -305,7 +285,7 @@ final class StoreDirectory: @unchecked Sendable {
   /// - Parameter isInspection: Whether the crash is left to be counted by the next process that opens the store for use.
   func countCrash(isInspection: Bool) {
     guard let flag = statusPage else { return }
-    if AbandonedTransaction.isRecorded(inLockFile: path(of: "lock.mdb")) { flag[.hasCrashed] = 1 }
+    if AbandonedTransaction.isRecorded(inLockFile: dataPath(of: "lock.mdb")) { flag[.hasCrashed] = 1 }
     guard !isInspection else { return }
     flag[.crashCount] = flag[.hasCrashed] == 0 ? 0 : min(flag[.crashCount], 1000) + 1
     flag[.hasCrashed] = 0
@@ -315,7 +295,7 @@ final class StoreDirectory: @unchecked Sendable {
   private static let maximumCrashCount = 3
   var hasCrashedRepeatedly: Bool { (statusPage?[.crashCount] ?? 0) >= UInt64(Self.maximumCrashCount) }
 
-  private func write(_ text: String, to name: String) throws(StoreError) {
+  func write(_ text: String, to name: String) throws(StoreError) {
     let descriptor = FileDescriptor.open(
       path(of: name), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode: 0o600)
     guard descriptor >= 0 else { throw .unusable(path, doing: "writing \(name)", errno) }
@@ -327,38 +307,33 @@ final class StoreDirectory: @unchecked Sendable {
 
   // MARK: Data
 
-  private static let quarantineSuffixes = ["damaged", "other-version", "oversized"]
-
-  /// Renames the data file for later inspection; it is deleted when the store needs the space. Call this only while no
-  /// other process uses the directory.
-  func quarantineData(as suffix: String) throws(StoreError) {
-    deleteQuarantinedData()
-    if rename(dataPath, dataPath + "." + suffix) != 0, errno != ENOENT {
-      throw .unusable(path, doing: "quarantining the data file", errno)
-    }
-    unlink(path(of: "lock.mdb"))
-    unlink(path(of: IndexLayout.fileName))
-    // A file of format 4 and earlier.
-    unlink(path(of: "LMDBURLCache.uses"))
-    statusPage?[.indexFile] = 0
-    statusPage?[.crashCount] = 0
-  }
-
-  /// Deletes quarantined data.
-  func deleteQuarantinedData() {
-    for suffix in Self.quarantineSuffixes { unlink(dataPath + "." + suffix) }
-  }
-
   private static let fileNames =
-    [DataFile.name, "lock.mdb", lockFileName, "open.lock", MappedFile.temporaryPath(of: lockFileName)]
-    + ["store", "condemned", "removals", "index", "counters", "events", "fleet"].map { "LMDBURLCache." + $0 }
+    [lockFileName, "open.lock", MappedFile.temporaryPath(of: lockFileName)]
+    + ["store", "counters", "events", "fleet"].map { "LMDBURLCache." + $0 }
     // Files that are being created.
-    + ["removals", "index", "counters", "events"].map { "LMDBURLCache." + $0 + ".new" }
-    + quarantineSuffixes.map { DataFile.name + "." + $0 }
+    + ["counters", "events"].map { "LMDBURLCache." + $0 + ".new" }
+
+  private static let dataFileNames =
+    [DataFile.name, "lock.mdb"]
+    + [RemovalLog.name, IndexLayout.fileName].flatMap { [$0, $0 + ".new"] }
 
   /// Returns the disk usage of the directory's files in bytes: their allocated blocks.
   func diskByteCount() -> Int {
-    filePaths.reduce(0) { $0 + Self.allocatedByteCount($1) }
+    let paths = Self.fileNames.map { path(of: $0) } + Self.dataFileNames.map { dataPath(of: $0) }
+    return paths.reduce(0) { $0 + Self.allocatedByteCount($1) }
+  }
+
+  func hasFile(_ name: String) -> Bool { Self.hasFile(name, in: path) }
+
+  /// Returns the names of the entries of a directory.
+  static func names(in directory: String) -> [String] {
+    guard let stream = opendir(directory) else { return [] }
+    defer { closedir(stream) }
+    var names: [String] = []
+    while let entry = readdir(stream) {
+      names.append(withUnsafePointer(to: &entry.pointee.d_name.0) { String(cString: $0) })
+    }
+    return names
   }
 
   /// Whether a directory has a file with this name.

@@ -5,16 +5,16 @@ extension StoreOpener {
   /// Opens the removal log of the data. If it cannot be read, removes everything.
   ///
   /// An inspection throws instead: without a readable log, removed responses cannot be distinguished from others.
-  func openRemovalLog(of database: RecordDatabase, isAlone: Bool) throws(StoreError) -> RemovalLog {
+  func openRemovalLog(of database: RecordDatabase, isFirst: Bool) throws(StoreError) -> RemovalLog {
     let counters: PersistentCounters
     do throws(LMDBError) {
       counters = try database.counters()
     } catch {
-      throw .storage(error, directory: directory.path, doing: "Opening the data")
+      throw failure(error)
     }
     let present = try presentRemovalLog(of: database)
     do throws(RemovalLog.Failure) {
-      return try openRemovalLog(present, of: database, counters, isAlone: isAlone)
+      return try openRemovalLog(present, of: database, counters, isFirst: isFirst)
     } catch {
       switch error {
       case _ where isInspection:
@@ -23,10 +23,7 @@ extension StoreOpener {
           remedy: "Open a cache on the directory: it repairs the log, and removes all responses, "
             + "because any of them may have been removed before")
       case .busy:
-        throw StoreError(
-          .corruptAndInUse, directory: directory.path,
-          reason: "\(RemovalLog.name) is missing or corrupt, and the directory is in use",
-          remedy: "End the processes that use the directory; the next one to open it starts empty")
+        throw corrupt(reason: "\(RemovalLog.name) is missing or corrupt, and in use")
       case .system(let number):
         throw .unusable(directory.path, doing: "creating \(RemovalLog.name)", number)
       }
@@ -34,9 +31,9 @@ extension StoreOpener {
   }
 
   private func openRemovalLog(
-    _ present: RemovalLog?, of database: RecordDatabase, _ counters: PersistentCounters, isAlone: Bool
+    _ present: RemovalLog?, of database: RecordDatabase, _ counters: PersistentCounters, isFirst: Bool
   ) throws(RemovalLog.Failure) -> RemovalLog {
-    guard isAlone else {
+    guard isFirst else {
       guard let present else { throw .busy }
       return present
     }
@@ -96,7 +93,7 @@ extension StoreOpener {
 
   private func createRemovalLog(of database: RecordDatabase) throws(RemovalLog.Failure) -> RemovalLog {
     let log = try RemovalLog.create(path: directory.removalLogPath, owner: database.owner, frameCount: frameCount)
-    directory.synchronize()
+    StoreDirectory.synchronize(directory.dataDirectory)
     return log
   }
 }

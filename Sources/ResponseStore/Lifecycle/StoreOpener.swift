@@ -2,7 +2,8 @@ import CacheActivity
 import Glibc
 import LMDB
 
-/// Opens a store: determines whether other processes use the directory, and checks, opens or replaces the data file.
+/// Opens a store: determines whether other processes use the directory, and checks and opens the data. If it is unusable,
+/// ends its generation, and creates the next one.
 ///
 /// A store that is only inspected is opened in the same way, except that nothing is created, repaired or replaced.
 struct StoreOpener {
@@ -24,52 +25,116 @@ struct StoreOpener {
       directory: directory.path, mapByteCount: mapByteCount,
       fileByteCount: isInspection ? 0 : wantedMapByteCount)
     // Do this before even a lock file is created.
-    if isInspection { try inspectDataFile(isAlone: false) }
+    if isInspection { try inspectDataFile() }
     let isAlone = try directory.lockForOpening(
       timeout: options.openTimeout, createsFiles: !isInspection || options.makesLockFiles)
     try directory.checkReadOnly(isAlone: isAlone)
     try directory.checkProcessNamespace(isAlone: isAlone)
+    directory.findGeneration()
     if isAlone {
       directory.recordBoot()
       directory.countCrash(isInspection: isInspection)
     }
-    // Again for an inspection: the status page, which is mapped now, has a flag of its own.
-    try inspectDataFile(isAlone: isAlone)
     guard !isInspection else {
-      let store = try openData(isAlone: isAlone, mayRecreate: true)
+      // Again, because the status page, which is mapped now, names the generation.
+      try inspectDataFile()
+      let store = try openData(isFirst: isAlone)
       try directory.finishOpening()
       return store
     }
-    if isAlone, directory.hasCrashedRepeatedly {
-      log(
-        "Three processes in a row ended within a transaction or while opening the store; the data file was quarantined "
-          + "and the store starts empty")
-      try directory.quarantineData(as: "damaged")
+    try replaceFormerData(isAlone: isAlone)
+    let isFirst = try replaceUnusableData(isAlone: isAlone)
+    if isAlone {
+      try directory.writeMarker()
+      directory.statusPage?[.hasCrashed] = 1
     }
-    if isAlone, isCapacityTooLowForFile {
-      log("The store starts empty because the data file is far larger than the capacity; it was quarantined")
-      try directory.quarantineData(as: "oversized")
-    }
-    if isAlone { try directory.writeMarker() }
-    if isAlone { directory.statusPage?[.hasCrashed] = 1 }
     // Also after an error: only an open that ended the process counts as a crash.
     defer { if isAlone { directory.statusPage?[.hasCrashed] = 0 } }
-    let store = try isAlone ? openData(isAlone: true, mayRecreate: true) : openSharedData()
+    let store = try openOrReplaceData(isFirst: isFirst)
     store.context.activityFile?.enter()
     counts.activity.use(store.context.activityFile)
-    directory.countOpening(isAlone: isAlone)
+    directory.countOpening(isFirst: directory.isFirst(isAlone: isAlone))
+    directory.deleteEndedGenerations()
     try directory.finishOpening()
     return store
   }
 
+  // MARK: Unusable data
+
+  /// Ends the generation, so that the store starts empty in the next one.
+  private func beginGeneration(because reason: String) {
+    log("The store starts empty because \(reason)")
+    directory.endGeneration()
+    directory.findGeneration()
+    directory.statusPage?[.crashCount] = 0
+  }
+
+  /// Replaces the data of format 5 and earlier, which was not in a folder.
+  ///
+  /// The present generation ends, too: a program with the earlier format may have purged in between.
+  private func replaceFormerData(isAlone: Bool) throws(StoreError) {
+    guard directory.hasFormerData else { return }
+    guard directory.hasMarker else { throw formerData() }
+    guard isAlone else { throw otherVersionInUse("an earlier format") }
+    beginGeneration(because: "the data has an earlier format")
+    directory.deleteFormerData()
+  }
+
+  /// Ends the generation if its data cannot be opened, crashes processes, or is far too large.
+  ///
+  /// - Returns: Whether no other process has the generation open.
+  private func replaceUnusableData(isAlone: Bool) throws(StoreError) -> Bool {
+    guard directory.isFirst(isAlone: isAlone) else {
+      // The others have checked the file. They would not see changes of a new file with this name.
+      guard directory.dataFileByteCount == 0 else { return false }
+      beginGeneration(because: "data.mdb was deleted while it was in use")
+      return true
+    }
+    do throws(StoreError) {
+      try inspectDataFile()
+    } catch {
+      guard error.code == .corrupt else { throw error }
+      beginGeneration(because: error.reason)
+    }
+    if isAlone, directory.hasCrashedRepeatedly {
+      beginGeneration(because: "three processes in a row ended within a transaction or while they opened the data")
+    }
+    if isAlone, isCapacityTooLowForFile {
+      beginGeneration(because: "the data file is far larger than the capacity")
+    }
+    return true
+  }
+
+  /// Opens the data, or creates the next generation if it is corrupt or has another format.
+  private func openOrReplaceData(isFirst: Bool) throws(StoreError) -> ResponseStore {
+    try directory.makeDataDirectory()
+    do throws(StoreError) {
+      return try isFirst ? openData(isFirst: true) : openSharedData()
+    } catch {
+      switch error.code {
+      case .corrupt: beginGeneration(because: error.reason)
+      case .unsupportedFormat where isFirst: beginGeneration(because: error.reason)
+      case .unsupportedFormat: throw otherVersionInUse("another format")
+      default: throw error
+      }
+    }
+    try directory.makeDataDirectory()
+    return try openData(isFirst: true)
+  }
+
   /// Checks the file before it is mapped, because LMDB checks little of it and crashes on a corrupt page.
-  func inspectDataFile(isAlone: Bool) throws(StoreError) {
+  ///
+  /// - Throws: ``StoreError``, with the code `corrupt` for a file that must be replaced.
+  func inspectDataFile() throws(StoreError) {
+    if isInspection, directory.hasFormerData { throw formerData() }
     let condition = DataFile.inspect(path: directory.dataPath, mapByteCount: isInspection ? .max : mapByteCount)
     switch condition {
     case .missing, .empty:
-      if isInspection { throw .missing(directory.path, reason: "there is no store in it") }
-      // If other processes use the directory, the file was deleted while in use.
-      if isAlone { return }
+      guard isInspection else { return }
+      throw .missing(
+        directory.path,
+        reason: directory.generation == 1
+          ? "there is no store in it" : "its data has failed, and no cache has opened it since")
     case .unreadable(let error):
       throw .storage(error, directory: directory.path, doing: "Reading the data")
     case .notRegularFile:
@@ -82,29 +147,19 @@ struct StoreOpener {
       throw StoreError(
         .untrustedDirectory, directory: directory.path, reason: "data.mdb \(condition)",
         remedy: "Run as that user, or choose another directory. A program can also set allowsUntrustedDirectory")
-    case .healthy where !directory.isMarkedFailed:
+    case .healthy:
       return
-    case .tooShort where isAlone && !isInspection && !directory.isMarkedFailed:
+    case .tooShort where !isInspection:
       // LMDB may count pages at the end that it never wrote. A process may have been killed before it extended the
       // file.
       if DataFile.extendFileToLastPage(path: directory.dataPath) { return }
     default:
       break
     }
-    if isInspection {
-      throw corrupt(reason: directory.isMarkedFailed ? "the data is marked as failed" : "data.mdb \(condition)")
-    }
-    guard isAlone else {
-      throw StoreError(
-        .corruptAndInUse, directory: directory.path,
-        reason: "the data failed or is corrupt (data.mdb \(condition)), and it is still open",
-        remedy: "Close it, or end the processes that use the directory; the next one to open it starts empty")
-    }
-    log(
-      "The data file is unusable or marked as failed (data.mdb \(condition)); it was quarantined and the store starts empty"
-    )
-    try directory.quarantineData(as: "damaged")
+    throw corrupt(reason: "data.mdb \(condition)")
   }
+
+  // MARK: Opening
 
   /// Opens a directory that other processes use.
   ///
@@ -113,10 +168,10 @@ struct StoreOpener {
   private func openSharedData() throws(StoreError) -> ResponseStore {
     let opened = Monitor<Result<ResponseStore, StoreError>?>(nil)
     let thread = BackgroundThread { [weak opened] in
-      let result = Result { () throws(StoreError) in try openData(isAlone: false, mayRecreate: false) }
+      let result = Result { () throws(StoreError) in try openData(isFirst: false) }
       opened?.update { $0 = result }
     }
-    guard let thread else { return try openData(isAlone: false, mayRecreate: false) }
+    guard let thread else { return try openData(isFirst: false) }
     var last = directory.dataChangeTime
     while true {
       if let result = opened.wait(timeout: options.openTimeout, for: { $0 }) {
@@ -133,58 +188,34 @@ struct StoreOpener {
 
   /// Opens the data file, its removal log and the shared counters.
   ///
-  /// - Parameter mayRecreate: Whether an unusable file is quarantined and replaced; only if this process is alone.
-  private func openData(isAlone: Bool, mayRecreate: Bool) throws(StoreError) -> ResponseStore {
-    let markFailed: @Sendable () -> Void = { [directory] in directory.markFailed() }
+  /// - Parameter isFirst: Whether no other process has the generation open.
+  private func openData(isFirst: Bool) throws(StoreError) -> ResponseStore {
+    let endGeneration: @Sendable () -> Void = { [directory] in directory.endGeneration() }
     let contents: RecordDatabase.Contents
     do throws(LMDBError) {
       contents = try RecordDatabase.open(
-        directory: directory.path, statusPage: directory.lockedStatusPage, mapByteCount: mapByteCount,
+        directory: directory.dataDirectory, indexNumber: directory.indexNumber, mapByteCount: mapByteCount,
         capacityByteCount: options.capacityByteCount, completesNew: !isInspection, isReadOnly: directory.isReadOnly,
-        corruptionHandler: isInspection ? nil : markFailed)
+        corruptionHandler: isInspection ? nil : endGeneration)
     } catch {
-      if error.isCorruption, mayRecreate {
-        return try recreate(as: "damaged", because: "the data is corrupt (\(error))")
-      }
-      throw .storage(error, directory: directory.path, doing: "Opening the data")
+      throw failure(error)
     }
     switch contents {
     case .store(let database):
-      openActivity(isAlone: isAlone)
-      do throws(StoreError) {
-        return try ready(database, isAlone: isAlone)
-      } catch {
-        // Close the file before another one replaces it.
-        guard mayRecreate, let cause = error.cause, cause.isCorruption, database.environment.close() else {
-          throw error
-        }
-        return try recreate(as: "damaged", because: "the data is corrupt (\(cause))")
-      }
+      openActivity(isFirst: isFirst)
+      return try ready(database, isFirst: isFirst)
     case .foreign:
       // If the directory has the marker of a store, the file is a store's data file that lost its tables.
-      guard mayRecreate, directory.hasMarker else {
-        throw foreign(reason: "data.mdb is an LMDB file of another program")
-      }
-      return try recreate(as: "damaged", because: "the data is corrupt (a table is missing)")
-    case .otherVersion(let version) where isInspection:
-      throw StoreError(
-        .unsupportedFormat, directory: directory.path,
-        reason: "it holds format \(version), this library knows format \(StorageFormat.version)",
-        remedy: "Use the version that wrote it")
+      guard directory.hasMarker else { throw foreign(reason: "data.mdb is an LMDB file of another program") }
+      throw corrupt(reason: "the data is corrupt (a table is missing)")
     case .otherVersion(let version):
-      guard mayRecreate else {
-        throw StoreError(
-          .otherVersionInUse, directory: directory.path,
-          reason: "it holds format \(version), this library writes format \(StorageFormat.version), and it is in use",
-          remedy: "End the processes of the other version, or choose another directory")
-      }
-      return try recreate(as: "other-version", because: "the data has format \(version)")
+      throw unsupportedFormat("format \(version)")
     }
   }
 
   /// Fits the file to the capacity, and notes orphaned chunks.
-  private func ready(_ database: RecordDatabase, isAlone: Bool) throws(StoreError) -> ResponseStore {
-    let removalLog = try openRemovalLog(of: database, isAlone: isAlone)
+  private func ready(_ database: RecordDatabase, isFirst: Bool) throws(StoreError) -> ResponseStore {
+    let removalLog = try openRemovalLog(of: database, isFirst: isFirst)
     var options = options
     if isInspection { options.capacityByteCount = try storedCapacityByteCount(of: database) }
     let context = StoreContext(
@@ -193,18 +224,16 @@ struct StoreOpener {
     do throws(LMDBError) {
       if isInspection {
         try store.space.growMap(toCapacity: options.capacityByteCount)
-        try store.indexMaintainer.prepareInspection(isAlone: isAlone)
+        try store.indexMaintainer.prepareInspection(isAlone: isFirst)
       } else {
         try database.environment.clearStaleReaders()
-        try database.noteUnfinishedBodies(isAlone: isAlone)
-        try store.indexMaintainer.prepare(isAlone: isAlone)
+        try database.noteUnfinishedBodies(isAlone: isFirst)
+        try store.indexMaintainer.prepare(isAlone: isFirst)
         try store.capacity.apply(options.capacityByteCount)
       }
     } catch {
       // On a full disk, open anyway: the stored responses can still be read.
-      guard error.isOutOfSpace, !isInspection else {
-        throw .storage(error, directory: directory.path, doing: "Opening the data")
-      }
+      guard error.isOutOfSpace, !isInspection else { throw failure(error) }
       store.space.setBudget(capacityByteCount: options.capacityByteCount)
       log("The capacity could not be applied while opening: \(error)")
     }
@@ -216,24 +245,17 @@ struct StoreOpener {
     do throws(LMDBError) {
       return max(Int(clamping: try database.counters().capacityByteCount), ResponseStore.minimumCapacityByteCount)
     } catch {
-      throw .storage(error, directory: directory.path, doing: "Opening the data")
+      throw failure(error)
     }
   }
 
   /// Maps the counters that all processes share. Without them, for example on a full disk, the store works as usual.
-  private func openActivity(isAlone: Bool) {
+  private func openActivity(isFirst: Bool) {
     let creates = !isInspection
     counts.activity.use(ActivityFile.open(path: directory.path(of: ActivityFile.name), creates: creates))
     if creates { counts.activity.add(1, .opens) }
     // No process watches.
-    if creates, isAlone { unlink(directory.path(of: EventWatch.fileName)) }
-  }
-
-  private func recreate(as suffix: String, because reason: String) throws(StoreError) -> ResponseStore {
-    if isInspection { throw corrupt(reason: reason) }
-    log("The store starts empty because \(reason); the old data file was quarantined")
-    try directory.quarantineData(as: suffix)
-    return try openData(isAlone: true, mayRecreate: false)
+    if creates, isFirst { unlink(directory.path(of: EventWatch.fileName)) }
   }
 
   /// Whether the data file is so much larger than the capacity that its free list would take much of the capacity.
@@ -264,11 +286,39 @@ struct StoreOpener {
       remedy: "Choose a directory that only the cache uses; the file was not changed")
   }
 
-  /// The error for data that an inspection must not replace.
-  func corrupt(reason: String) -> StoreError {
+  /// The error for data that must be replaced. An inspection throws it.
+  func corrupt(reason: String, cause: LMDBError? = nil) -> StoreError {
     StoreError(
       .corrupt, directory: directory.path, reason: reason,
-      remedy: "The next cache that is opened on the directory quarantines the data and starts empty")
+      remedy: "The next cache that is opened on the directory starts empty", cause: cause)
+  }
+
+  /// The error of an LMDB call.
+  func failure(_ error: LMDBError) -> StoreError {
+    error.isCorruption
+      ? corrupt(reason: "the data is corrupt (\(error))", cause: error)
+      : .storage(error, directory: directory.path, doing: "Opening the data")
+  }
+
+  private func unsupportedFormat(_ found: String) -> StoreError {
+    StoreError(
+      .unsupportedFormat, directory: directory.path,
+      reason: "the data has \(found), and this library knows format \(StorageFormat.version)",
+      remedy: "Use the version that wrote it")
+  }
+
+  private func otherVersionInUse(_ found: String) -> StoreError {
+    StoreError(
+      .otherVersionInUse, directory: directory.path,
+      reason: "it has \(found), this library writes format \(StorageFormat.version), and it is in use",
+      remedy: "End the processes of the other version, or choose another directory")
+  }
+
+  /// The error for data that is not in a folder.
+  private func formerData() -> StoreError {
+    directory.hasMarker
+      ? unsupportedFormat("an earlier format")
+      : foreign(reason: "data.mdb is of another program, and not a store of this library")
   }
 
   func log(_ text: String) {

@@ -48,13 +48,8 @@ final class StoreRegistry: Sendable {
       return true
     }
     defer { opening.update { $0[directory.identity] = nil } }
-    var counts = failedStore?.context.counts
-    try failedStore.map { failedStore throws(StoreError) in try releaseFiles(of: failedStore) }
     let existing = existing(directory.identity, timeout: options.openTimeout)
-    if let store = existing, store.context.isUnusable {
-      counts = store.context.counts
-      try releaseFiles(of: store)
-    } else if let store = existing {
+    if let store = existing, !store.context.isUnusable {
       guard store.context.options.runsInBackground || !options.runsInBackground else {
         store.close()
         throw .busy(
@@ -65,20 +60,15 @@ final class StoreRegistry: Sendable {
       if !options.opensExistingOnly { store.capacityByteCount = options.capacityByteCount }
       return store
     }
-    let opener = StoreOpener(directory: directory, options: options, counts: counts ?? StoreCounters())
+    let failedStore = existing ?? failedStore
+    defer { existing?.close() }
+    let opener = StoreOpener(
+      directory: directory, options: options, counts: failedStore?.context.counts ?? StoreCounters())
     let store = try WriteSignals.suppressing { () throws(StoreError) in try opener.open() }
-    if let before = existing ?? failedStore { store.flusher.takeOverLoss(upTo: before.acceptedNumber) }
+    if let before = failedStore { store.flusher.takeOverLoss(upTo: before.acceptedNumber) }
     try store.threads.start()
     stores.withLock { $0[directory.identity] = Entry(store: store, queue: store.context.queue, processID: processID) }
     return store
-  }
-
-  /// Closes the files of a failed store.
-  private func releaseFiles(of store: ResponseStore) throws(StoreError) {
-    guard !store.threads.releaseFiles() else { return }
-    throw .busy(
-      store.directory, reason: "the store failed, and this process still uses its data",
-      remedy: "Try again when the present lookups and writes have ended")
   }
 
   private func existing(_ identity: StoreDirectory.Identity, timeout: Duration) -> ResponseStore? {

@@ -23,8 +23,8 @@ struct Remover: Sendable {
   func remove(_ removals: [Removal]) -> UInt64? {
     let isExiting = context.isExiting
     if !isExiting { context.failIfDirectoryMoved() }
-    let isOpen = context.isUsable || isExiting
-    guard isOpen || context.hasOnlyToBeReopened else { return nil }
+    // While this process must open the data again, removals are logged nevertheless.
+    guard context.isUsable || context.isGenerationInUse else { return nil }
     guard !context.isForked else {
       context.log(
         .forked, "A forked child cannot remove responses through its parent's store; reopen the directory in the child")
@@ -48,8 +48,9 @@ struct Remover: Sendable {
       context.fail("a removal could not be made durable (\(error))")
       return nil
     }
-    // The caller repeats the removal in the reopened store, where it is counted.
-    guard isOpen else { return nil }
+    // If the generation has ended in the meantime, the next one may have been filled already. The caller repeats the
+    // removal in the reopened store, where it is counted.
+    guard context.isUsable || isExiting && context.isGenerationInUse else { return nil }
     context.counts.count(removals.count, .purges)
     context.removals.catchUp()
     for removal in removals {
@@ -76,7 +77,7 @@ struct Remover: Sendable {
     guard let removal = remove([Removal(scope)]), let number = context.removalNumber(in: token),
       !context.removals.mayCover(key, after: number, before: removal)
     else { return }
-    token = removal | context.generation
+    token = removal | context.tokenTag
   }
 
   /// Applies logged removals to a store without threads, and deletes the records.
@@ -107,24 +108,16 @@ struct Remover: Sendable {
   /// See ``ResponseStore/removalToken``.
   var token: RemovalToken {
     if context.isClosed { Trap.usedAfterClose(context.directory) }
-    return context.removalLog.sequence | context.generation
+    return context.removalLog.sequence | context.tokenTag
   }
 
-  /// See ``ResponseStore/effectOfRemovals(on:storedAt:groups:isOnItsOwn:since:)``.
+  /// See ``ResponseStore/effectOfRemovals(on:storedAt:groups:since:)``.
   @inline(__always)
   func effectOfRemovals(
-    since token: inout RemovalToken, isOnItsOwn: () -> Bool, isCovered: (RemovalScope) -> Bool
+    since token: inout RemovalToken, isCovered: (RemovalScope) -> Bool
   ) -> RemovalEffect {
-    guard var number = context.removalNumber(in: token) else { return .removed }
-    guard context.isUsable || (isOnItsOwn() && !mayMissRemovals) else { return .removed }
-    defer { token = number | context.generation }
+    guard var number = context.removalNumber(in: token), context.isUsable else { return .removed }
+    defer { token = number | context.tokenTag }
     return context.removals.effect(after: &number, isCovered: isCovered)
-  }
-
-  /// Whether other processes may remove responses without this failed store noticing.
-  ///
-  /// They may have reopened the directory. If they know that the data has failed, they do not log removals.
-  private var mayMissRemovals: Bool {
-    context.storeDirectory.mayHoldOtherData || context.storeDirectory.statusPage?.hasFailed == true
   }
 }

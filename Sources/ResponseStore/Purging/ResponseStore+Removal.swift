@@ -44,7 +44,7 @@ extension ResponseStore {
 
   /// Carries out a removal.
   ///
-  /// - Throws: ``StoreError`` if the removal could not be logged, and the store failed because of that.
+  /// - Throws: ``StoreError`` if the store failed, for example because the removal could not be logged.
   package func removeOrThrow(_ removal: Removal) throws(StoreError) {
     try checkRemovable()
     remover.remove([removal])
@@ -62,8 +62,8 @@ extension ResponseStore {
   private func throwIfFailed() throws(StoreError) {
     guard hasFailed else { return }
     throw StoreError(
-      .failed, directory: directory, reason: "the removal could not be logged",
-      remedy: "Resume or end suspended processes that use the directory; then try again")
+      .failed, directory: directory, reason: "the store failed before the removal was logged",
+      remedy: "Try again, after resuming or ending suspended processes that use the directory")
   }
 
   /// Removes all variants of several keys, and frees their disk space in a store without threads.
@@ -108,9 +108,10 @@ extension ResponseStore {
     let options = Options.existing
     let directory = try StoreDirectory(
       path: path, allowsUntrusted: options.allowsUntrustedDirectory, makesDirectory: false)
-    try StoreOpener(directory: directory, options: options, counts: StoreCounters()).inspectDataFile(isAlone: false)
+    try StoreOpener(directory: directory, options: options, counts: StoreCounters()).inspectDataFile()
     try directory.checkWritable()
     let isAlone = try directory.lockForOpening(timeout: options.openTimeout, createsFiles: false)
+    directory.findGeneration()
     guard !isAlone, let log = RemovalLog.open(path: directory.removalLogPath) else {
       // A process that is alone must first recover the log after a power cut.
       throw .busy(path, reason: "its data could not be opened", remedy: "Try again")
@@ -128,11 +129,15 @@ extension ResponseStore {
         throw .unusable(path, doing: "writing to \(RemovalLog.name)", number)
       }
     }
+    // The next generation does not have the removal.
+    guard directory.isGenerationInUse else {
+      throw .busy(path, reason: "its data was replaced in the meantime", remedy: "Try again")
+    }
   }
 
   // MARK: For holders of copies
 
-  /// The present point in the order of removals, for ``effectOfRemovals(on:storedAt:groups:isOnItsOwn:since:)``. Costs
+  /// The present point in the order of removals, for ``effectOfRemovals(on:storedAt:groups:since:)``. Costs
   /// a nanosecond.
   public var removalToken: RemovalToken { remover.token }
 
@@ -145,14 +150,12 @@ extension ResponseStore {
   ///   - key: The cache key of the copy.
   ///   - storedAt: When the response was stored.
   ///   - groups: The cache groups of the response.
-  ///   - isOnItsOwn: Whether the copy is still valid after the store has failed, as long as no process may have reopened
-  ///     the directory. By default the copy then counts as removed at once.
   ///   - token: The removals that the caller knows.
   public func effectOfRemovals(
     on key: @autoclosure () -> RequestKey, storedAt: @autoclosure () -> Date, groups: () -> [String],
-    isOnItsOwn: @autoclosure () -> Bool = false, since token: inout RemovalToken
+    since token: inout RemovalToken
   ) -> RemovalEffect {
-    remover.effectOfRemovals(since: &token, isOnItsOwn: isOnItsOwn) {
+    remover.effectOfRemovals(since: &token) {
       $0.covers(key: key().bytes, storedAt: storedAt(), groups: groups)
     }
   }
@@ -164,7 +167,7 @@ extension ResponseStore {
   package func possibleEffectOfRemovals(
     on url: URL?, partition: String, since token: inout RemovalToken
   ) -> RemovalEffect {
-    remover.effectOfRemovals(since: &token, isOnItsOwn: { true }) { scope in
+    remover.effectOfRemovals(since: &token) { scope in
       url.flatMap { RequestKey(url: $0, partition: partition) }.map { scope.mayCover($0) } ?? true
     }
   }

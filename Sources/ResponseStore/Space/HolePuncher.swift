@@ -42,7 +42,6 @@ struct HolePuncher: Sendable {
       budget.isFileOversized
       ? max(budget.capacityByteCount, budget.transactionStartPageCount * database.pageByteCount) : space.diskCeiling
     let isOverCeiling = space.diskByteCount > ceiling
-    if isOverCeiling { context.storeDirectory.deleteQuarantinedData() }
     if let pass = state.withLock({ $0.pass }) {
       return try reclaimFreePages(pass, maximumPageCount: maximumPageCount)
     }
@@ -83,14 +82,12 @@ struct HolePuncher: Sendable {
     space.endShrinking()
   }
 
-  /// Deletes quarantined data, and returns the free pages of an oversized file. Costs a few system calls if there is
-  /// nothing to do.
+  /// Returns the free pages of an oversized file. Costs a few system calls if there is nothing to do.
   private func shrinkFile() {
     let budget = space.budget
     let ceiling = StorageFormat.mapByteCount(
       capacityByteCount: budget.capacityByteCount, pageByteCount: database.pageByteCount)
     guard space.diskByteCount > space.diskCeiling else { return }
-    context.storeDirectory.deleteQuarantinedData()
     do throws(LMDBError) {
       while space.diskByteCount > ceiling, !context.isClosing, try reclaimFreePages(maximumPageCount: 1024) {
         context.noteProgress()

@@ -200,7 +200,6 @@ struct Writer: Sendable {
       }
     }
     context.failIfDirectoryMoved()
-    if space.diskByteCount > space.diskCeiling { context.storeDirectory.deleteQuarantinedData() }
     wakeMaintenanceIfNeeded(afterRemoval: batch.appliesRemovals)
   }
 

@@ -20,7 +20,7 @@ final class RawPeer {
   ///   - folder: The folder for the copy.
   init(copying source: String, to folder: String, keys: KeyBytes) throws {
     self.keys = keys
-    try FileManager.default.copyItem(atPath: source + "/data.mdb", toPath: folder + "/data.mdb")
+    try FileManager.default.copyItem(atPath: source + "/data-1/data.mdb", toPath: folder + "/data.mdb")
     guard let store = raw_open(folder, 0) else { throw BenchError("the copy of the store does not open") }
     self.store = store
   }

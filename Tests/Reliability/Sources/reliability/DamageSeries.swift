@@ -12,7 +12,7 @@ struct DamageSeries {
   let setting: RunConfiguration
   let directory: String
   var storePath: String { directory + "/store" }
-  var dataPath: String { storePath + "/data.mdb" }
+  var dataPath: String { storePath + "/data-1/data.mdb" }
 
   private struct Tally {
     var cases = 0
@@ -61,9 +61,10 @@ struct DamageSeries {
   private func restore() {
     removeTree(storePath)
     makeDirectory(storePath)
+    makeDirectory(storePath + "/data-1")
     let names = [
-      "data.mdb", "LMDBURLCache.store", "LMDBURLCache.removals", "LMDBURLCache.index", "users.lock", "open.lock",
-      "lock.mdb", "LMDBURLCache.counters",
+      "data-1/data.mdb", "LMDBURLCache.store", "data-1/LMDBURLCache.removals", "data-1/LMDBURLCache.index",
+      "users.lock", "open.lock", "data-1/lock.mdb", "LMDBURLCache.counters",
     ]
     for name in names {
       guard let data = FileManager.default.contents(atPath: directory + "/original/" + name) else { continue }
@@ -72,7 +73,7 @@ struct DamageSeries {
   }
 
   private var originalByteCount: Int {
-    FileManager.default.contents(atPath: directory + "/original/data.mdb")?.count ?? 0
+    FileManager.default.contents(atPath: directory + "/original/data-1/data.mdb")?.count ?? 0
   }
 
   // MARK: One run
@@ -194,8 +195,8 @@ struct DamageSeries {
   private func lockFiles(_ tally: inout Tally) {
     let garbage = [UInt8]((0..<9000).map { UInt8(truncatingIfNeeded: SeededRandom.mixed($0)) })
     for name in [
-      "lock.mdb", "users.lock", "open.lock", "LMDBURLCache.index", "LMDBURLCache.removals", "LMDBURLCache.counters",
-      "LMDBURLCache.events",
+      "data-1/lock.mdb", "users.lock", "open.lock", "data-1/LMDBURLCache.index", "data-1/LMDBURLCache.removals",
+      "LMDBURLCache.counters", "LMDBURLCache.events",
     ] {
       attempt("no \(name)", &tally) { unlink(storePath + "/" + name) }
       attempt("an empty \(name)", &tally) { DiskImage().write(to: storePath + "/" + name) }

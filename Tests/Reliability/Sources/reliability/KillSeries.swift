@@ -32,7 +32,7 @@ struct KillSeries {
         let delay = random.isBelow(0.2) ? random.below(15_000) : random.below(300_000)
         let (text, entryCount) = killOnce(kind, seed: seed, delay: delay)
         found += entryCount
-        if text.contains("quarantined") { recreatedCount += 1 }
+        if text.contains("starts empty") { recreatedCount += 1 }
         if text.contains("counters compared") { comparedCount += 1 }
         let isBad = text.contains("FAILED")
         if isBad {

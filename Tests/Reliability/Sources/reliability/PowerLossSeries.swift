@@ -92,7 +92,7 @@ struct PowerLossSeries {
         images.apply(recording.events[index], of: recording) { isSafe || dice.isBelow(share) }
       }
       let (end, output) = checkOne(images, words: words, kind: kind)
-      if output.contains("quarantined") { recreatedCount += 1 }
+      if output.contains("starts empty") { recreatedCount += 1 }
       if let entries = output.split(separator: "\n").first(where: { $0.hasPrefix("entries ") }) {
         found += Int(entries.dropFirst(8)) ?? 0
       }
@@ -110,9 +110,10 @@ struct PowerLossSeries {
   private func checkOne(_ images: DiskImages, words: [Int: UInt64], kind: Kind) -> (Child.End, String) {
     let store = directory + "/image"
     makeDirectory(store)
+    makeDirectory(store + "/data-1")
     // The store creates and syncs this file before any data.
     DiskImage().write(to: store + "/LMDBURLCache.store")
-    images.write(to: store)
+    images.write(to: store + "/data-1")
     let ledgerPath = directory + "/image-ledger"
     unlink(ledgerPath)
     let ledger = Ledger(path: ledgerPath, keyCount: Self.keyCount)

@@ -220,7 +220,7 @@ struct ProcessesSeries {
     let isGood = end == .exited(0)
     setting.report(
       "processes: other format version",
-      isGood ? "refused while in use, otherwise quarantined: OK" : "FAILED \(end) \(output)")
+      isGood ? "refused while in use, otherwise replaced: OK" : "FAILED \(end) \(output)")
     return isGood
   }
 }

@@ -72,7 +72,7 @@ struct TiersSeries {
     let storePath = directory + "/store"
     let end = now() + seconds
     var count = 0
-    for _ in 0..<2000 where access(storePath + "/data.mdb", F_OK) != 0 { usleep(1000) }
+    for _ in 0..<2000 where access(storePath + "/data-1/data.mdb", F_OK) != 0 { usleep(1000) }
     usleep(200_000)
     while now() < end {
       usleep(UInt32(random.below(100_000)))

@@ -1,57 +1,70 @@
 import Glibc
-import LMDB
 import ResponseStore
 
-/// Whether the store of a cache's directory is open.
-struct StoreAvailability: Sendable {
-  enum State: Sendable {
+/// The state of a cache's connection with the store of its directory, and when it tries to open the store.
+struct ConnectionState: Sendable {
+  enum Phase: Sendable {
     /// The directory has no store, or only this data file, which cannot be opened. The cache uses memory only.
-    case absent(unusableFile: DataFileMark?)
-    /// The directory has a store that is not open yet, or cannot be opened now.
+    case memoryOnly(unusableFile: DataFileMark?)
+    /// The directory has a store that is not open yet, has failed, or cannot be opened now.
     ///
     /// Until it is open, nothing is stored, because removals by other processes would not be noticed.
-    case awaited
-    /// ``StoreConnection/openStore`` has the store.
+    case waiting
+    /// ``StoreConnection/openStore`` has the store. It may have failed without a notice.
     case open
   }
 
-  var state: State
-  /// Whether a removal was requested while the store was awaited.
+  var phase: Phase
+  /// The attempts to open the store.
+  var attempts = Backoff()
+  /// Whether the log says that the attempts fail.
+  var hasLoggedFailure = false
+  /// Whether a removal was requested while the store could not be opened.
   ///
   /// Everything is then removed before the store is used, because the scope is not remembered.
   private(set) var hasMissedRemoval = false
 
-  /// Creates the state of a new cache.
-  ///
-  /// - Parameter failure: The error because of which the directory could not be opened.
-  init(directory: String, failure: StoreError?) {
-    state =
-      failure?.isInUseByOthers == true
-      ? .awaited : .absent(unusableFile: failure.flatMap { DataFileMark(directory: directory, leftAloneAfter: $0) })
-  }
-
-  var isAwaited: Bool { if case .awaited = state { true } else { false } }
-
-  /// Begins to wait for the store, unless it is open or already awaited.
-  mutating func beginWaiting() {
-    if case .absent = state { state = .awaited }
-  }
-
-  /// Ends waiting for a store that cannot be opened.
-  mutating func endWaiting(leaving file: DataFileMark?) {
-    if isAwaited { state = .absent(unusableFile: file) }
-  }
-
-  /// Records a removal that no store receives. Returns whether a store is awaited.
-  mutating func missRemoval() -> Bool {
-    if isAwaited { hasMissedRemoval = true }
-    return isAwaited
+  /// Records a removal that no store receives.
+  mutating func missRemoval() {
+    if isWaiting { hasMissedRemoval = true }
   }
 
   /// Returns ``hasMissedRemoval``, and clears it.
   mutating func takeMissedRemoval() -> Bool {
     defer { hasMissedRemoval = false }
     return hasMissedRemoval
+  }
+
+  var isWaiting: Bool { if case .waiting = phase { true } else { false } }
+
+  /// The times at which the store may be opened: at once the first time, then after pauses that double.
+  ///
+  /// A disk that fails repeatedly therefore costs little time, and few failed stores stay in memory.
+  struct Backoff: Sendable {
+    private static let shortestPause = Duration.seconds(1)
+    private static let longestPause = Duration.seconds(60)
+
+    private var isUnderWay = false
+    private var nextAttempt: ContinuousClock.Instant?
+    private var pause = Self.shortestPause
+
+    /// Begins an attempt and returns true if one is due. Call ``end(at:)`` after the attempt.
+    mutating func begin(at now: ContinuousClock.Instant) -> Bool {
+      guard !isUnderWay else { return false }
+      if let nextAttempt {
+        guard now >= nextAttempt else { return false }
+        // After an hour without failures, a failure has another cause.
+        if now - nextAttempt > .seconds(3600) { pause = Self.shortestPause }
+      }
+      isUnderWay = true
+      return true
+    }
+
+    mutating func end(at now: ContinuousClock.Instant) {
+      isUnderWay = false
+      nextAttempt = now + pause
+      pause = min(pause * 2, Self.longestPause)
+    }
   }
 }
 
@@ -67,7 +80,9 @@ struct DataFileMark: Sendable, Hashable {
   /// The store of an empty file is still being created, so nothing was removed from it.
   init?(directory: String) {
     var status = stat()
-    guard stat(directory + "/" + DataFile.name, &status) == 0, status.st_size > 0 else { return nil }
+    guard let path = ResponseStore.dataFile(inDirectory: directory), stat(path, &status) == 0, status.st_size > 0 else {
+      return nil
+    }
     device = UInt(status.st_dev)
     inode = UInt(status.st_ino)
     byteCount = Int(status.st_size)
@@ -95,7 +110,7 @@ extension StoreError {
   /// This process would then not notice their removals.
   var isInUseByOthers: Bool {
     switch code {
-    case .busy, .fleetMismatch, .corruptAndInUse, .otherVersionInUse, .otherProcessNamespace: true
+    case .busy, .fleetMismatch, .otherVersionInUse, .otherProcessNamespace: true
     default: false
     }
   }

@@ -1,0 +1,91 @@
+import Glibc
+import LMDB
+
+/// The generations of a directory's data, and the marker of a directory of this library.
+extension StoreDirectory {
+  // MARK: The marker
+
+  /// A process of format 5 or earlier gave the marker this name when its data had failed.
+  static let formerMarkerName = "LMDBURLCache.condemned"
+  static let markerName = "LMDBURLCache.store"
+
+  /// Whether the directory has this library's marker.
+  var hasMarker: Bool { hasFile(Self.markerName) || hasFile(Self.formerMarkerName) }
+
+  /// Marks the directory as this library's. Call this before there is data, which would look foreign without the marker.
+  func writeMarker() throws(StoreError) {
+    guard !hasFile(Self.markerName) else { return }
+    try write(Self.markerText, to: Self.markerName)
+    Self.synchronize(path)
+  }
+
+  // MARK: Generations
+
+  static let dataPrefix = "data-"
+
+  /// The numbers of the generations in a directory. Usually there is one.
+  static func generations(in directory: String) -> [UInt64] {
+    names(in: directory).compactMap {
+      $0.hasPrefix(dataPrefix) ? UInt32($0.dropFirst(dataPrefix.count)).map { UInt64($0) } : nil
+    }
+  }
+
+  /// The path of the data file in use in a directory; nil without the marker. An earlier format has it in the directory.
+  static func dataFile(in path: String) -> String? {
+    guard hasFile(markerName, in: path) else { return nil }
+    if hasFile(DataFile.name, in: path) { return path + "/" + DataFile.name }
+    return generations(in: path).max().map { path + "/" + dataPrefix + "\($0)/" + DataFile.name }
+  }
+
+  /// Whether the generation has not ended.
+  var isGenerationInUse: Bool { statusPage?[.generation] == generation }
+
+  /// Whether a living process may have the generation open. Call this with the open lock.
+  func isFirst(isAlone: Bool) -> Bool { isAlone || lockedStatusPage[.openedGeneration] != generation }
+
+  /// Ends the generation for all processes and for good: lookups miss, and the next process that opens the directory
+  /// creates an empty store. Takes no disk space.
+  func endGeneration() {
+    lockedStatusPage.end(generation: generation)
+    // Another directory may have this path by now, with data of another store.
+    guard isInPlace else { return }
+    unlink(dataPath)
+    Self.synchronize(dataDirectory)
+  }
+
+  /// Creates the folder of the generation, unless it exists. Call this with the open lock.
+  func makeDataDirectory() throws(StoreError) {
+    guard mkdir(dataDirectory, 0o700) == 0 else {
+      guard errno == EEXIST else { throw .unusable(path, doing: "making \(dataDirectory)", errno) }
+      return
+    }
+    Self.synchronize(path)
+    indexNumber.value = 0
+  }
+
+  /// Deletes the files of generations that have ended. Call this with the open lock.
+  func deleteEndedGenerations() {
+    for number in Self.generations(in: path) where number < generation {
+      let folder = path + "/" + Self.dataPrefix + "\(number)"
+      for name in Self.names(in: folder) { unlink(folder + "/" + name) }
+      rmdir(folder)
+    }
+  }
+
+  /// The files of a store of format 5 or earlier, the data first.
+  static let formerNames = [
+    DataFile.name, formerMarkerName, "lock.mdb", RemovalLog.name, IndexLayout.fileName, "LMDBURLCache.uses",
+    "data.mdb.damaged", "data.mdb.other-version", "data.mdb.oversized",
+  ]
+
+  /// Whether the directory has the data file of an earlier format, or of another program.
+  var hasFormerData: Bool { hasFile(DataFile.name) || hasFile(Self.formerMarkerName) }
+
+  /// Deletes the files of an earlier format. Call this while no other process uses the directory.
+  func deleteFormerData() {
+    for name in Self.formerNames { unlink(path(of: name)) }
+  }
+
+  /// Whether the path still leads to this directory.
+  var isInPlace: Bool { Identity(path: path) == identity }
+}
