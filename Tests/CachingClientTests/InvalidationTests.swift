@@ -14,49 +14,6 @@ struct InvalidationTests {
     _ = try await fixture.client.respond(to: get(url), over: transport)
   }
 
-  @Test(
-    "An unsafe request is always forwarded, and its success invalidates the target",
-    arguments: [
-      ("post-200", "POST", 200, true), ("put-204", "PUT", 204, true), ("delete-302", "DELETE", 302, true),
-      ("unknown-200", "FROBNICATE", 200, true), ("post-400", "POST", 400, false), ("post-500", "POST", 500, false),
-      ("options-200", "OPTIONS", 200, false),
-    ])
-  func unsafe(id: String, method: String, status: Int, invalidates: Bool) async throws {
-    let fixture = Fixture()
-    try await stored(fixture, "http://example.com/a")
-    let transport = ScriptedTransport { _, _ in fixture.response(status, "") }
-    let response = try await fixture.client.respond(to: get(method: method), over: transport)
-    #expect(response.status == status)
-    #expect(transport.requests[0].head.method == method)
-    #expect((fixture.client.storedResponse(to: get()) == nil) == invalidates)
-  }
-
-  @Test("A Location of the same origin is invalidated, one of another origin is not")
-  func location() async throws {
-    let fixture = Fixture()
-    try await stored(fixture, "http://example.com/b")
-    try await stored(fixture, "http://other.example/b")
-    for location in ["http://example.com/b", "http://other.example/b"] {
-      let transport = ScriptedTransport { _, _ in fixture.response(201, "", [("Location", location)]) }
-      _ = try await fixture.client.respond(to: get("http://example.com/a", method: "POST"), over: transport)
-    }
-    #expect(fixture.client.storedResponse(to: get("http://example.com/b")) == nil)
-    #expect(fixture.client.storedResponse(to: get("http://other.example/b")) != nil)
-  }
-
-  @Test("Groups that a response to an unsafe request names are invalidated")
-  func groups() async throws {
-    let fixture = Fixture()
-    try await stored(fixture, "http://example.com/b", ("Cache-Groups", "\"articles\""))
-    try await stored(fixture, "http://example.com/c", ("Cache-Groups", "\"other\""))
-    let transport = ScriptedTransport { _, _ in
-      fixture.response(200, "", [("Cache-Group-Invalidation", "\"articles\"")])
-    }
-    _ = try await fixture.client.respond(to: get(method: "POST"), over: transport)
-    #expect(fixture.client.storedResponse(to: get("http://example.com/b")) == nil)
-    #expect(fixture.client.storedResponse(to: get("http://example.com/c")) != nil)
-  }
-
   /// Row 90: the response to a POST may serve a later GET, unless it was invalidated in flight.
   @Test("The response to a POST serves a later GET unless it was invalidated in flight", arguments: [false, true])
   func post(isInvalidated: Bool) async throws {

@@ -41,34 +41,6 @@ struct RevalidationTests {
     #expect(hit.head.fields["Age"] == "90")
   }
 
-  @Test("A client whose own tag is the stored one gets the 304")
-  func ownCondition() async throws {
-    let fixture = try await staleFixture()
-    let transport = ScriptedTransport { _, _ in fixture.response(304, "", [("ETag", "\"1\""), fresh]) }
-    let request = get("http://example.com/a", ["If-None-Match": "\"1\""])
-    let response = try await fixture.client.respond(to: request, over: transport)
-    #expect(response.status == 304)
-    #expect(try await response.text() == "")
-    #expect(fixture.client.storedResponse(to: get())?.status == 200)
-  }
-
-  @Test("A complete response replaces the stored one")
-  func replaced() async throws {
-    let fixture = try await staleFixture()
-    let transport = ScriptedTransport { _, _ in fixture.ok("new", fresh, ("ETag", "\"2\"")) }
-    #expect(try await fixture.client.respond(to: get(), over: transport).text() == "new")
-    #expect(try await fixture.client.storedResponse(to: get())?.text() == "new")
-    #expect(fixture.storage.entryCount == 1)
-  }
-
-  @Test("A complete response that must not be stored still removes the stored one")
-  func superseded() async throws {
-    let fixture = try await staleFixture()
-    let transport = ScriptedTransport { _, _ in fixture.ok("secret", ("Cache-Control", "no-store")) }
-    #expect(try await fixture.client.respond(to: get(), over: transport).text() == "secret")
-    #expect(fixture.storage.entryCount == 0)
-  }
-
   @Test("After a 304 for another response the client sends an unconditional request")
   func wrongConfirmation() async throws {
     let fixture = try await staleFixture()

@@ -75,34 +75,6 @@ struct StoreStorageTests {
     }
   }
 
-  @Test("A 304 makes the stored response fresh again")
-  func confirmed() async throws {
-    try await withClient { client, clock in
-      let transport = transport(clock)
-      _ = try await client.respond(to: get(), over: transport)
-      try client.storage.store.flush()
-      clock.advance(by: 100)
-      #expect(client.storedResponse(to: get()) == nil)
-      #expect(try await client.respond(to: get(), over: transport).source == .revalidated)
-      #expect(client.storedResponse(to: get())?.age == 0)
-    }
-  }
-
-  @Test("Unsafe methods remove URLs and groups from the store", arguments: [true, false])
-  func invalidate(byGroup: Bool) async throws {
-    try await withClient { client, clock in
-      _ = try await client.respond(to: get(), over: transport(clock))
-      try client.storage.store.flush()
-      let posting = ScriptedTransport { _, _ in
-        let fields: HeaderFields = byGroup ? ["Cache-Group-Invalidation": "\"news\""] : [:]
-        return IncomingResponse(head: ResponseHead(status: 200, fields: fields), body: .empty)
-      }
-      let url = byGroup ? "http://example.com/other" : "http://example.com/a"
-      _ = try await client.respond(to: get(url, method: "POST"), over: posting)
-      #expect(client.storedResponse(to: get()) == nil)
-    }
-  }
-
   @Test("A response for memory only is not written to the store")
   func memoryOnly() async throws {
     try await withClient { client, clock in

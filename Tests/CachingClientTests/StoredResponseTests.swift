@@ -36,69 +36,6 @@ struct StoredResponseTests {
     #expect(fixture.client.statistics.misses == 1)
   }
 
-  @Test("A stored GET response serves a HEAD request without its body")
-  func headHit() async throws {
-    let fixture = try await stored()
-    let hit = try #require(fixture.client.storedResponse(to: get(method: "HEAD")))
-    #expect(hit.status == 200)
-    #expect(hit.body.bytes == Data())
-    #expect(hit.head.fields["Content-Length"] == "10")
-  }
-
-  @Test(
-    "The response to a HEAD updates the stored response or marks it stale",
-    arguments: [("agrees", "\"1\"", true), ("differs", "\"2\"", false)])
-  func headResponse(id: String, etag: String, agrees: Bool) async throws {
-    let fixture = try await stored()
-    fixture.clock.advance(by: 100)
-    let transport = ScriptedTransport { _, _ in
-      fixture.response(200, "", [("ETag", etag), ("Content-Length", "10"), fresh])
-    }
-    let response = try await fixture.client.respond(to: get(method: "HEAD"), over: transport)
-    #expect(response.status == 200)
-    #expect((fixture.client.storedResponse(to: get()) != nil) == agrees)
-    #expect(fixture.storage.entryCount == 1)
-  }
-
-  @Test(
-    "Ranges are served from the stored body",
-    arguments: [
-      ("first", "bytes=0-3", 206, "0123", "bytes 0-3/10"), ("suffix", "bytes=-2", 206, "89", "bytes 8-9/10"),
-      ("open", "bytes=7-", 206, "789", "bytes 7-9/10"), ("outside", "bytes=10-", 416, "", "bytes */10"),
-    ])
-  func range(id: String, range: String, status: Int, body: String, contentRange: String) async throws {
-    let fixture = try await stored()
-    let hit = try #require(fixture.client.storedResponse(to: get("http://example.com/a", ["Range": range])))
-    #expect(hit.status == status)
-    #expect(try await hit.text() == body)
-    #expect(hit.head.fields["Content-Range"] == contentRange)
-    #expect(!hit.isWholeEntry)
-  }
-
-  @Test("Incomplete responses with the same strong validator are combined")
-  func combined() async throws {
-    let fixture = Fixture()
-    let transport = ScriptedTransport { request, _ in
-      let isFirst = request.head.fields["Range"] == "bytes=0-4"
-      return fixture.response(
-        206, isFirst ? "01234" : "56789",
-        [
-          fresh, ("ETag", "\"1\""), ("Content-Range", isFirst ? "bytes 0-4/10" : "bytes 5-9/10"),
-          ("Content-Length", "5"),
-        ])
-    }
-    let first = try await fixture.client.respond(
-      to: get("http://example.com/a", ["Range": "bytes=0-4"]), over: transport)
-    #expect(first.status == 206)
-    // A range inside the incomplete response needs no fetch.
-    let inside = fixture.client.storedResponse(to: get("http://example.com/a", ["Range": "bytes=1-2"]))
-    #expect(try await inside?.text() == "12")
-    _ = try await fixture.client.respond(to: get("http://example.com/a", ["Range": "bytes=5-9"]), over: transport)
-    let complete = try #require(fixture.client.storedResponse(to: get()))
-    #expect(complete.status == 200)
-    #expect(try await complete.text() == "0123456789")
-  }
-
   @Test("A request for the complete representation fetches only the missing range", arguments: [true, false])
   func completed(originAgrees: Bool) async throws {
     let fixture = Fixture()

@@ -223,19 +223,4 @@ struct StoringTests {
     #expect(try await fixture.client.respond(to: get(url), over: transport).text() == "body")
     #expect(fixture.storage.entryCount == 0)
   }
-
-  @Test("Several variants of a URL are stored")
-  func variants() async throws {
-    let fixture = Fixture()
-    let transport = ScriptedTransport { request, _ in
-      fixture.ok(request.head.fields["Accept-Language"] ?? "none", fresh, ("Vary", "Accept-Language"))
-    }
-    for language in ["de", "fr", "de", "fr"] {
-      let response = try await fixture.client.respond(
-        to: get("http://example.com/a", ["Accept-Language": language]), over: transport)
-      #expect(try await response.text() == language)
-    }
-    #expect(transport.count == 2)
-    #expect(fixture.storage.entryCount == 2)
-  }
 }

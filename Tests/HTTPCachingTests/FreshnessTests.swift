@@ -36,17 +36,13 @@ struct FreshnessTests {
   static let maxAge: [Case] = [
     Case("fresh-max-age", "9111 5.2.2.1", rows: [35], lifetime("max-age=60"), remaining: 60),
     Case("max-age-0", "9111 5.2.2.1", rows: [35], lifetime("max-age=0"), remaining: 0),
-    Case("max-age-quoted", "9111 5.2", rows: [77], lifetime("max-age=\"60\""), remaining: 60),
     Case("max-age-any-case", "9111 5.2", rows: [77], lifetime("MaX-aGe=60"), remaining: 60),
     Case("max-age-leading-zero", "9111 1.2.2", rows: [37], lifetime("max-age=0060"), remaining: 60),
     Case("max-age-2^31", "9111 1.2.2", rows: [37], lifetime("max-age=2147483648"), remaining: 2_147_483_648),
     Case(
       "max-age-overflow", "9111 1.2.2", rows: [37], lifetime("max-age=99999999999999999999999"),
       remaining: 2_147_483_648),
-    Case("max-age-negative", "9111 4.2.1", rows: [36], lifetime("max-age=-60"), remaining: 0),
     Case("max-age-alpha", "9111 4.2.1", rows: [36], lifetime("max-age=60a"), remaining: 0),
-    Case("max-age-decimal", "9111 4.2.1", rows: [36], lifetime("max-age=60.5"), remaining: 0),
-    Case("max-age-single-quotes", "9111 4.2.1", rows: [36, 77], lifetime("max-age='60'"), remaining: 0),
     Case("max-age-space-before", "9111 4.2.1", rows: [36, 77], lifetime("max-age =60"), remaining: 0),
     Case("max-age-space-after", "9111 4.2.1", rows: [36, 77], lifetime("max-age= 60"), remaining: 0),
     Case("max-age-none", "9111 4.2.1", rows: [36], lifetime("max-age"), remaining: 0),
@@ -56,20 +52,11 @@ struct FreshnessTests {
       "max-age-after-open-quote-in-line", "9111 4.2.1", rows: [36, 77],
       dated([("Cache-Control", "x=\"a"), ("Cache-Control", "max-age=60")]), remaining: 0),
     Case("max-age-twice", "9111 4.2.1", rows: [36], lifetime("max-age=1800, max-age=1"), remaining: 1),
-    Case(
-      "max-age-two-lines", "9111 4.2.1", rows: [36],
-      dated([("Cache-Control", "max-age=1"), ("cache-control", "max-age=1800")]), remaining: 1),
     Case("max-age-inside-quotes", "9111 5.2", rows: [77], lifetime("x=\"max-age=3600\", max-age=1"), remaining: 1),
     Case("max-age-with-unknown", "9111 5.2.3", rows: [77], lifetime("foo, max-age=60, bar=\"x,y\""), remaining: 60),
     Case(
       "max-age-over-expires", "9111 5.3", rows: [35, 45], dated([("Cache-Control", "max-age=60"), ("Expires", "@-9")]),
       remaining: 60),
-    Case(
-      "max-age-over-bad-expires", "9111 5.3", rows: [45], dated([("Cache-Control", "max-age=60"), ("Expires", "0")]),
-      remaining: 60),
-    Case(
-      "max-age-0-over-expires", "9111 5.3", rows: [45], dated([("Cache-Control", "max-age=0"), ("Expires", "@60")]),
-      remaining: 0),
     Case("s-maxage-private", "9111 5.2.2.10", rows: [35], lifetime("s-maxage=3600, max-age=1"), remaining: 1),
     Case(
       "s-maxage-shared", "9111 5.2.2.10", rows: [35, 45],
@@ -81,7 +68,6 @@ struct FreshnessTests {
 
   static let expires: [Case] = [
     Case("expires-future", "9111 5.3", rows: [35], dated([("Expires", "@60")]), remaining: 60),
-    Case("expires-past", "9111 5.3", rows: [44], dated([("Expires", "@-60")]), remaining: 0),
     Case("expires-equal", "9111 5.3", rows: [35], dated([("Expires", "@0")]), remaining: 0),
     Case("expires-0", "9111 5.3", rows: [44], dated([("Expires", "0")]), remaining: 0),
     Case("expires-empty", "9111 5.3", rows: [44], dated([("Expires", "")]), remaining: 0),
@@ -93,7 +79,6 @@ struct FreshnessTests {
     Case(
       "expires-equal-lines", "9111 4.2.1", rows: [36], dated([("Expires", "@60"), ("Expires", "@60")]), remaining: 60),
     Case("expires-without-date", "9111 5.3", rows: [35, 20], [("Expires", "@60")], remaining: 60),
-    Case("expires-bad-date", "9111 5.3", rows: [35, 20], [("Date", "foo"), ("Expires", "@60")], remaining: 60),
     Case(
       "expires-far", "9111 5.3", rows: [37], dated([("Expires", "Sun, 21 Nov 9999 04:46:39 GMT")]),
       remaining: 2_147_483_648),
@@ -110,9 +95,6 @@ struct FreshnessTests {
     Case("heuristic-limit", "9111 4.2.2", rows: [47], dated([("Last-Modified", "@-864000000")]), remaining: 7 * day),
     Case("heuristic-modified-later", "9111 4.2.2", rows: [47], dated([("Last-Modified", "@60")]), remaining: 0),
     Case("heuristic-404", "9111 4.2.2", rows: [47], dated([("Last-Modified", "@-100")]), status: 404, remaining: 10),
-    Case(
-      "heuristic-599-public", "9111 4.2.2", rows: [47],
-      dated([("Last-Modified", "@-100"), ("Cache-Control", "public")]), status: 599, remaining: 10),
     Case(
       "heuristic-302-private", "9111 4.2.2", rows: [47],
       dated([("Last-Modified", "@-100"), ("Cache-Control", "private")]), status: 302, remaining: 0),
@@ -147,8 +129,6 @@ struct FreshnessTests {
     Case("age-2^31", "9111 1.2.2", rows: [37], aged("2147483648"), remaining: 0),
     Case("age-two-lines-old-first", "9111 5.1", rows: [49], aged("7200", "0"), remaining: 0),
     Case("age-two-lines-new-first", "9111 5.1", rows: [49], aged("0", "7200"), remaining: 3600),
-    Case("age-list-old-first", "9111 5.1", rows: [49, 50], aged("7200, 0"), remaining: 0),
-    Case("age-list-new-first", "9111 5.1", rows: [49, 50], aged("0, 7200"), remaining: 3600),
     Case("age-negative", "9111 5.1", rows: [50], aged("-7200"), remaining: 3600),
     Case("age-float", "9111 5.1", rows: [50], aged("7200.0"), remaining: 3600),
     Case("age-word", "9111 5.1", rows: [50], aged("abc"), remaining: 3600),
@@ -172,12 +152,6 @@ struct FreshnessTests {
       dated([("CDN-Cache-Control", "max-age=60"), ("Cache-Control", "max-age=1")]),
       options: targeted, remaining: 60),
     Case(
-      "targeted-over-no-store", "9213 2.2", rows: [104, 106],
-      dated([("CDN-Cache-Control", "max-age=60"), ("Cache-Control", "no-store")]), options: targeted, remaining: 60),
-    Case(
-      "targeted-over-expires", "9213 2.2", rows: [104], dated([("CDN-Cache-Control", "foo"), ("Expires", "@60")]),
-      options: targeted, remaining: 0),
-    Case(
       "targeted-second-name", "9213 2.2", rows: [104],
       dated([("Edge-Cache-Control", "max-age=60"), ("Cache-Control", "max-age=1")]), options: targeted, remaining: 60),
     Case(
@@ -185,23 +159,8 @@ struct FreshnessTests {
       dated([("CDN-Cache-Control", "max-age=60, &&&"), ("Cache-Control", "max-age=1")]), options: targeted, remaining: 1
     ),
     Case(
-      "targeted-empty", "9213 2.1", rows: [102], dated([("CDN-Cache-Control", ""), ("Cache-Control", "max-age=1")]),
-      options: targeted, remaining: 1),
-    Case(
       "targeted-upper-case-key", "9213 2.1", rows: [102],
       dated([("CDN-Cache-Control", "MAX-AGE=60"), ("Cache-Control", "max-age=1")]), options: targeted, remaining: 1),
-    Case(
-      "targeted-string", "9213 2.1", rows: [103], dated([("CDN-Cache-Control", "max-age=\"60\"")]), options: targeted,
-      remaining: 0),
-    Case(
-      "targeted-decimal", "9213 2.1", rows: [103], dated([("CDN-Cache-Control", "max-age=60.0")]), options: targeted,
-      remaining: 0),
-    Case(
-      "targeted-parameters", "9213 2.1", rows: [103], dated([("CDN-Cache-Control", "max-age=60;a=b")]),
-      options: targeted, remaining: 60),
-    Case(
-      "targeted-not-listed", "9213 2.2", rows: [105],
-      dated([("CDN-Cache-Control", "max-age=60"), ("Cache-Control", "max-age=1")]), options: shared(), remaining: 1),
     Case(
       "targeted-private-cache", "9213 2.2", rows: [102, 104],
       dated([("CDN-Cache-Control", "max-age=60"), ("Cache-Control", "max-age=1")]),
