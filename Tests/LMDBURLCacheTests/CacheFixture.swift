@@ -6,7 +6,7 @@ import Testing
 
 @testable import LMDBURLCache
 
-/// A cache in its own directory. At the end its store is checked and the directory removed.
+/// A cache in its own directory in memory. At the end its store is checked and the directory removed.
 final class CacheFixture {
   let directory: URL
   let clock = ManualClock()
@@ -16,7 +16,7 @@ final class CacheFixture {
   init(
     memory: Int = 4 << 20, disk: Int = 16 << 20, configure: (inout LMDBURLCache.Options) -> Void = { _ in }
   ) throws {
-    directory = FileManager.default.temporaryDirectory.appendingPathComponent("cache-\(UUID().uuidString)")
+    directory = URL(fileURLWithPath: memoryDirectory(for: 64 << 20))
     var options = LMDBURLCache.Options()
     options.clock = { [clock] in clock.now }
     options.log = { [logged] in logged.append($0) }

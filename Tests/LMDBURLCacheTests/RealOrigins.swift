@@ -224,12 +224,7 @@ final class RealOriginProcess {
 
   /// Waits until the server accepts connections, its only sign of readiness; false if it ended instead.
   private static func waits(for process: Process, port: Int) -> Bool {
-    let deadline = ContinuousClock.now + .seconds(20)
-    while process.isRunning, ContinuousClock.now < deadline {
-      if withSocket(port: port, connect) == 0 { return process.isRunning }
-      usleep(5000)
-    }
-    return false
+    waitUntil(within: .seconds(20)) { !process.isRunning || withSocket(port: port, connect) == 0 } && process.isRunning
   }
 
   private static func freePort() throws -> Int {

@@ -32,7 +32,6 @@ struct RecoveryLeakTests {
     let fixture = try CacheFixture()
     let cache = fixture.cache
     let url = URL(string: "http://example.com/a")!
-    let deadline = ContinuousClock.now + .seconds(60)
     weak let first = cache.core.store
     let before = try Self.held(of: fixture.directory)
     for _ in 0..<10 {
@@ -40,19 +39,17 @@ struct RecoveryLeakTests {
       cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
       cache.flush()
       // Skips the pause after a recovery.
-      cache.core.connection.state.withLock { $0.attempts = ConnectionState.Backoff() }
-      while cache.core.store?.hasFailed != false, ContinuousClock.now < deadline {
+      cache.core.connection.recovery.withLock { $0 = ReopenBackoff() }
+      try await waitInTask {
         _ = cache.isCached(url)
-        try await Task.sleep(for: .milliseconds(1))
+        return cache.core.store?.hasFailed == false
       }
       cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
       #expect(cache.isCached(url))
     }
     cache.flush()
     // The thread of the last recovery may still be running.
-    while try first != nil || Self.held(of: fixture.directory) != before, ContinuousClock.now < deadline {
-      try await Task.sleep(for: .milliseconds(10))
-    }
+    try await waitInTask { try first == nil && Self.held(of: fixture.directory) == before }
     #expect(first == nil)
     #expect(try Self.held(of: fixture.directory) == before)
     // The counters of eight earlier stores stay mapped, as threads may be counting there.

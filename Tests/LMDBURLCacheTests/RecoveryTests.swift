@@ -16,11 +16,10 @@ struct RecoveryTests {
 
   /// Waits until the cache has a store that has not failed.
   private func waitForRecovery(_ cache: LMDBURLCache) async throws {
-    let deadline = ContinuousClock.now + .seconds(30)
-    while cache.core.store?.hasFailed != false, ContinuousClock.now < deadline {
+    try await waitInTask {
       // A lookup triggers the recovery.
       _ = cache.isCached(Self.url)
-      try await Task.sleep(for: .milliseconds(5))
+      return cache.core.store?.hasFailed == false
     }
     #expect(cache.core.store?.hasFailed == false)
   }
@@ -131,8 +130,7 @@ struct RecoveryTests {
     let old = cache.core.store
     try FileManager.default.removeItem(at: fixture.directory)
     store(cache, URL(string: "http://example.com/b")!)
-    let deadline = ContinuousClock.now + .seconds(30)
-    while old?.hasFailed == false, ContinuousClock.now < deadline { try await Task.sleep(for: .milliseconds(1)) }
+    try await waitInTask { old?.hasFailed != false }
     try await waitForRecovery(cache)
     try await waitForRecovery(second)
     #expect(!cache.flush())
@@ -151,8 +149,7 @@ struct RecoveryTests {
     store(cache)
     #expect(cache.flush())
     try FileManager.default.removeItem(at: fixture.directory)
-    let deadline = ContinuousClock.now + .seconds(30)
-    while cache.isCached(Self.url), ContinuousClock.now < deadline { try await Task.sleep(for: .milliseconds(20)) }
+    try await waitInTask { !cache.isCached(Self.url) }
     #expect(!cache.isCached(Self.url))
     try await waitForRecovery(cache)
     store(cache)
@@ -175,7 +172,12 @@ struct RecoveryTests {
     defer { unsetenv("LMDBURLCACHE_TEST_DIRECTORY") }
     await #expect(processExitsWith: .success) {
       let path = ProcessInfo.processInfo.environment["LMDBURLCACHE_TEST_DIRECTORY"]!
-      let other = try LMDBURLCache(directory: URL(fileURLWithPath: path), memoryCapacity: 0, diskCapacity: 16 << 20)
+      var other: LMDBURLCache?
+      waitUntil {
+        // The parent's threads may not have released the data file yet.
+        other = try? LMDBURLCache(directory: URL(fileURLWithPath: path), memoryCapacity: 0, diskCapacity: 16 << 20)
+        return other != nil
+      }
       for name in ["a", "kept"] {
         let url = URL(string: "http://example.com/\(name)")!
         other.storeCachedResponse(cached(url), for: URLRequest(url: url))
@@ -208,16 +210,16 @@ struct RecoveryTests {
         guard other.isCached(RecoveryTests.url) else { exit(1) }
         close(open(path + ".ready", O_CREAT | O_WRONLY, 0o600))
         // Idle until the other process has recreated the store and closed it, then in use again.
-        while access(path + ".ready", F_OK) == 0 { usleep(10_000) }
+        waitUntil { access(path + ".ready", F_OK) != 0 }
         let url = URL(string: "http://example.com/other")!
-        for _ in 0..<1000 where !other.isCached(url) {
+        waitUntil {
           other.storeCachedResponse(cached(url), for: URLRequest(url: url))
-          usleep(10_000)
+          return other.isCached(url)
         }
         exit(other.flush() && other.isCached(url) ? 0 : 2)
       }
     }()
-    while access(ready, F_OK) != 0 { try await Task.sleep(for: .milliseconds(5)) }
+    try await waitInTask { access(ready, F_OK) == 0 }
     try damageCounters(of: fixture.directory)
     store(cache, URL(string: "http://example.com/b")!)
     #expect(!cache.flush())

@@ -96,10 +96,9 @@ struct RemovalReachInMemoryTests {
 
   /// Waits until lookups have made the cache open the store in its directory.
   private func waitForStore(_ cache: LMDBURLCache) async throws {
-    let deadline = ContinuousClock.now + .seconds(30)
-    while cache.core.connection.openStore.load() == nil, ContinuousClock.now < deadline {
+    try await waitInTask {
       _ = cache.core.connection.removalToken
-      try await Task.sleep(for: .milliseconds(2))
+      return cache.core.connection.openStore.load() != nil
     }
     #expect(cache.core.connection.openStore.load() != nil)
   }
@@ -163,7 +162,6 @@ struct RemovalReachInMemoryTests {
       let fixture = try CacheFixture(disk: 0)
       let cache = fixture.cache
       let isStoring = Atomic(true)
-      let isOver = Atomic(false)
       let isRemoved = Atomic(false)
       let violationCount = Atomic(0)
       let (storer, readers) = (DispatchGroup(), DispatchGroup())
@@ -174,8 +172,11 @@ struct RemovalReachInMemoryTests {
       }
       for _ in 0..<2 {
         DispatchQueue(label: "reader").async(group: readers) {
-          while !isOver.load(ordering: .relaxed) {
+          // Some lookups after the removal.
+          var count = 0
+          while count < 100 {
             let wasRemoved = isRemoved.load(ordering: .acquiring)
+            if wasRemoved { count += 1 }
             if cache.isCached(url), wasRemoved { violationCount.add(1, ordering: .relaxed) }
           }
         }
@@ -185,8 +186,6 @@ struct RemovalReachInMemoryTests {
       await withCheckedContinuation { continuation in storer.notify(queue: .global()) { continuation.resume() } }
       second.removeAllCachedResponses()
       isRemoved.store(true, ordering: .releasing)
-      try await Task.sleep(for: .milliseconds(5))
-      isOver.store(true, ordering: .relaxed)
       await withCheckedContinuation { continuation in readers.notify(queue: .global()) { continuation.resume() } }
       #expect(violationCount.load(ordering: .relaxed) == 0)
       await fixture.finish()
@@ -201,6 +200,10 @@ struct RemovalReachInMemoryTests {
     try FileManager.default.createDirectory(at: fixture.directory, withIntermediateDirectories: true)
     let file = fixture.directory.appendingPathComponent("data.mdb")
     try Data("not a store".utf8).write(to: file)
+    try await waitInTask {
+      cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
+      return cache.isCached(url)
+    }
     #expect(cache.isCached(url))
     #expect(fixture.logged.all == [])
     try FileManager.default.moveItem(at: file, to: fixture.directory.appendingPathComponent("moved"))

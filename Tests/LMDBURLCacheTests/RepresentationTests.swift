@@ -60,7 +60,8 @@ struct RepresentationTests {
   ]
 
   @Test(
-    "Each way gets its own form of encoded content, whichever way was first", arguments: Way.allCases, [true, false])
+    "Each way gets its own form of encoded content, whichever way was first",
+    arguments: zip(Way.allCases + [.data], [true, false, true, false, true, false]))
   func forms(_ first: Way, varies: Bool) async throws {
     for (number, content) in Self.contents.enumerated() {
       let fields =

@@ -27,8 +27,8 @@ struct WaitingForDiskTests {
     // Simulates a process of another PID namespace that has the directory open.
     let others = open(directory.path + "/users.lock", O_RDWR | O_CLOEXEC)
     // The exclusive lock first: the first cache may still be closing its store.
-    while flock(others, LOCK_EX | LOCK_NB) != 0 { usleep(1000) }
-    while flock(others, LOCK_SH | LOCK_NB) != 0 { usleep(1000) }
+    waitUntil { flock(others, LOCK_EX | LOCK_NB) == 0 }
+    waitUntil { flock(others, LOCK_SH | LOCK_NB) == 0 }
     var namespace: UInt64 = 1
     #expect(pwrite(others, &namespace, 8, 192) == 8)
 
@@ -40,11 +40,10 @@ struct WaitingForDiskTests {
     cache.removeCachedResponse(for: URLRequest(url: url("old")))
 
     close(others)
-    let deadline = ContinuousClock.now + .seconds(60)
-    while cache.core.store == nil, ContinuousClock.now < deadline {
+    try await waitInTask {
       // A lookup triggers the next attempt.
       _ = cache.isCached(url("old"))
-      try await Task.sleep(for: .milliseconds(5))
+      return cache.core.store != nil
     }
     #expect(!cache.isCached(url("old")))
     store("new", in: cache)

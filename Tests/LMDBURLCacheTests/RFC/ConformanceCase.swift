@@ -69,7 +69,7 @@ struct ConformanceCase: Sendable, CustomTestStringConvertible {
   /// The paths that run the case.
   var paths: [ConformancePath] {
     let isPure = settings.isPure && steps.allSatisfy { $0.shape == nil }
-    let paths: [ConformancePath] = isPure ? ConformancePath.allCases : [.session, .data, .bytes]
+    let paths: [ConformancePath] = isPure ? ConformancePath.allCases : [.session, .data]
     return paths.filter { !settings.excluded.contains($0) }
   }
 }
@@ -185,6 +185,11 @@ final class ConformanceClock: Sendable {
 
   func advance(by seconds: Double) {
     time.withLock { $0 = $0.addingTimeInterval(seconds) }
+  }
+
+  /// Advances to the next full second, at which a case begins.
+  func beginSecond() {
+    time.withLock { $0 = Date(timeIntervalSince1970: $0.timeIntervalSince1970.rounded(.up)) }
   }
 
   /// Replaces the date placeholders in lines.

@@ -32,7 +32,23 @@ struct ConformanceSight: Sendable {
 struct ConformanceRunner {
   let test: ConformanceCase
   let path: ConformancePath
-  var clock = ConformanceClock()
+  let clock: ConformanceClock
+
+  private static let sharedClock = ConformanceClock()
+  private static let sharedCaches = ConformanceLock<[String: LMDBURLCache]>([:])
+
+  /// - Parameter clock: The clock of another runner of the case; nil to begin the case.
+  init(test: ConformanceCase, path: ConformancePath, clock: ConformanceClock? = nil) {
+    (self.test, self.path) = (test, path)
+    self.clock = clock ?? (Self.needsOwnCache(test) ? ConformanceClock() : Self.sharedClock)
+    if clock == nil { self.clock.beginSecond() }
+  }
+
+  /// Whether a case has a cache of its own, because it has partitions, or would get the cookies of other cases.
+  static func needsOwnCache(_ test: ConformanceCase) -> Bool {
+    let fields = test.steps.flatMap { $0.request + $0.reply }
+    return test.settings.partition != nil || fields.contains { $0.0.lowercased().contains("cookie") }
+  }
 
   /// The parent of all caches' directories, in memory if it has space for many.
   ///
@@ -50,8 +66,7 @@ struct ConformanceRunner {
   private static let rootPath = Mutex("")
 
   func run() async throws -> [String] {
-    let cache = try makeCache(Self.root.appendingPathComponent(UUID().uuidString))
-    cache.minCacheInterval = 0
+    let cache = try cache(in: path.rawValue).cache
     let current = ConformanceLock(0)
     let clock = clock
     let steps = test.steps
@@ -83,7 +98,23 @@ struct ConformanceRunner {
     return failures
   }
 
-  func makeCache(_ directory: URL) throws -> LMDBURLCache {
+  /// Returns a cache with the settings of the case, and its directory. Cases share caches if they can, because opening
+  /// one takes longer than a case.
+  func cache(in name: String) throws -> (cache: LMDBURLCache, directory: URL) {
+    if Self.needsOwnCache(test) {
+      let directory = Self.root.appendingPathComponent("\(name)-\(test.id)")
+      return (try makeCache(directory), directory)
+    }
+    let directory = Self.root.appendingPathComponent(name)
+    let settings = test.settings
+    let key = "\(name) \(settings.caching) \(settings.cacheStatusName ?? "") \(settings.targetedFieldNames)"
+    if let cache = Self.sharedCaches.withLock({ $0[key] }) { return (cache, directory) }
+    let cache = try makeCache(directory)
+    Self.sharedCaches.withLock { $0[key] = cache }
+    return (cache, directory)
+  }
+
+  private func makeCache(_ directory: URL) throws -> LMDBURLCache {
     var options = LMDBURLCache.Options()
     let clock = clock
     options.clock = { clock.now }
@@ -91,8 +122,10 @@ struct ConformanceRunner {
     options.caching.cacheStatusName = test.settings.cacheStatusName
     options.caching.targetedFieldNames = test.settings.targetedFieldNames
     if let partition = test.settings.partition { options.partition = partition }
-    return try LMDBURLCache(
-      directory: directory, memoryCapacity: path == .session ? 4 << 20 : 0, diskCapacity: 8 << 20, options: options)
+    let cache = try LMDBURLCache(
+      directory: directory, memoryCapacity: path == .session ? 4 << 20 : 0, diskCapacity: 64 << 20, options: options)
+    cache.minCacheInterval = 0
+    return cache
   }
 
   static func reply(to step: Step, _ index: Int, _ clock: ConformanceClock) -> Reply {
@@ -115,9 +148,6 @@ struct ConformanceRunner {
     switch path {
     case .session, .decision: return try await session.data(for: request)
     case .data: return try await cache.data(for: request)
-    case .bytes:
-      let (chunks, response) = try await cache.bytes(for: request)
-      return (try await chunks.collect(upTo: .max), response)
     }
   }
 

@@ -54,8 +54,6 @@ enum ConformancePath: String, Sendable, CaseIterable {
   case session = "URLSession"
   /// `data(for:)`, with the disk tier only.
   case data = "data(for:)"
-  /// `bytes(for:)`, with the disk tier only.
-  case bytes = "bytes(for:)"
   /// The decisions alone.
   case decision = "the decisions"
 }

@@ -16,9 +16,10 @@ enum ConformanceTables {
 
 /// RFC 9111 and its companions, end to end.
 ///
-/// Each case runs over a `URLSession`, `data(for:)` and `bytes(for:)`, and with the decisions alone if possible. At the end the numbers of met requirements are printed.
+/// Each case runs over a `URLSession` and `data(for:)`, and with the decisions alone if possible. At the end the numbers
+/// of met requirements are printed.
 ///
-/// Serialized: each case has its own origin, sessions and stores, and hundreds of them in parallel cause timeouts.
+/// Serialized: the cases share a clock. Each has its own origin and session.
 @Suite("HTTP conformance", .serialized)
 struct ConformanceTests {
   @Test("Case names are unique")

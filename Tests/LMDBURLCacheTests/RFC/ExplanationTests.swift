@@ -42,8 +42,7 @@ struct ExplanationTests {
   private func explainAndSend(
     _ test: ConformanceCase, _ modes: [ConformanceCase.Settings.CachingSettings]
   ) async throws {
-    let clock = ConformanceClock()
-    let directory = ConformanceRunner.root.appendingPathComponent("explained-\(UUID().uuidString)")
+    let clock = ConformanceRunner(test: test, path: .data).clock
     let current = ConformanceLock(0)
     let origin = try LoopbackOrigin { _ in
       let index = current.withLock { $0 }
@@ -55,8 +54,7 @@ struct ExplanationTests {
       var test = test
       test.settings.caching = mode
       let runner = ConformanceRunner(test: test, path: .data, clock: clock)
-      let cache = try runner.makeCache(directory)
-      cache.minCacheInterval = 0
+      let (cache, directory) = try runner.cache(in: "explained")
       try await explainAndSend(runner, cache, directory, origin, current)
     }
   }

@@ -36,7 +36,7 @@ enum MessageConformance {
     broken("length-too-large") { $0.declaring(contentLength: 60) },
     ConformanceCase(
       "broken-body-replaced-by-the-older", "5861 4", .optional, rows: [15, 16],
-      settings: .init(isPure: false, excluded: [.bytes]),
+      settings: .init(isPure: false),
       .origin(control("max-age=60, stale-if-error=600")),
       .origin(kept, after: 61) { step in
         step.shape = { $0.cut(.inBody(after: 3)) }
