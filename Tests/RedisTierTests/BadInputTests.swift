@@ -85,9 +85,7 @@ struct BadInputTests {
 
   @Test(
     "Control keys of another type begin a new epoch",
-    arguments: [
-      "ctl", "log", "acks", "seen", "wait",
-    ])
+    arguments: ["ctl", "seen", "wait"])
   func foreignControlKey(_ name: String) async throws {
     let fleet = try FleetFixture { $0.lease = .milliseconds(1200) }
     let machine = try await fleet.machine("1")
@@ -95,7 +93,7 @@ struct BadInputTests {
     try fleet.redis.command("SET", "lmuc:{default}:\(name)", "of another program")
     // It is posted, because the purge, or a renewal before, removes the key; but the new epoch is young.
     let error = await #expect(throws: RedisTierError.self) {
-      try await machine.cache.purge(.all, timeout: .seconds(1))
+      try await machine.cache.purge(.all, timeout: .milliseconds(500))
     }
     #expect(error?.code == .unconfirmed)
     await wait { machine.membership.file.tag >> 48 != epoch && machine.hasLease }

@@ -70,7 +70,7 @@ final class FleetFixture: Sendable {
         return Reply(
           200, [("Cache-Control", "max-age=600"), ("Cache-Groups", "\"g\""), ("ETag", "\"\(body)\"")], "\(body)")
       })
-    directory = FileManager.default.temporaryDirectory.appendingPathComponent("fleet-\(UUID().uuidString)")
+    directory = URL(fileURLWithPath: memoryDirectory(for: 64 << 20))
   }
 
   deinit {

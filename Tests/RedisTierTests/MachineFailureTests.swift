@@ -191,6 +191,7 @@ struct MachineFailureTests {
     } handler: { _ in
       let count = running.wrappingAdd(1, ordering: .relaxed).newValue
       most.max(count, ordering: .relaxed)
+      // An origin that takes its time, so that requests can meet.
       usleep(5000)
       running.subtract(1, ordering: .relaxed)
       let body = number.wrappingAdd(1, ordering: .relaxed).newValue

@@ -59,16 +59,11 @@ final class RedisServerProcess: Sendable {
     }
     process.withLock { $0 = id }
     // The server gives no other signal that it is ready.
-    let deadline = ContinuousClock.now + .seconds(20)
-    while ContinuousClock.now < deadline {
-      if let connection = try? connect(),
-        (try? connection.command(["PING"])) != nil || options.contains("--requirepass")
-      {
-        return
-      }
-      usleep(5000)
+    let isReady = waitUntil(within: .seconds(20)) {
+      guard let connection = try? connect() else { return false }
+      return (try? connection.command(["PING"])) != nil || options.contains("--requirepass")
     }
-    throw TestError("redis-server does not reply")
+    if !isReady { throw TestError("redis-server does not reply") }
   }
 
   func connect() throws -> RedisConnection {

@@ -111,6 +111,7 @@ struct SlowRedisTests {
           return renewals.count
         }
         if count == 1 {
+          // A server that replies late.
           usleep(UInt32(minimum / 1000) + 100_000)
           firstReply.store(BootClock.now, ordering: .relaxed)
         }
@@ -118,6 +119,7 @@ struct SlowRedisTests {
         let rest = "*2\r\n:0\r\n:0\r\n*0\r\n:\(count)\r\n:0\r\n:0\r\n"
         return Array("*9\r\n$3\r\n1@a\r\n:0\r\n:0\r\n\(state)\r\n\(rest)".utf8)
       default:
+        // A server without new entries replies after a pause.
         usleep(10_000)
         return Array("*0\r\n".utf8)
       }

@@ -78,6 +78,7 @@ final class SocketForwarder: Sendable {
     var buffer = [UInt8](repeating: 0, count: 65_536)
     var isDead = false
     while case let count = read(from, &buffer, buffer.count), count > 0 {
+      // A slow network.
       usleep(UInt32(delay.withLock { $0 } / .microseconds(1)))
       _ = isHeld.wait { $0 ? nil : true }
       isDead = isDead || isCut.isOn

@@ -67,7 +67,7 @@ struct TakeoverTests {
     #expect(old.extendLease(to: now + 1_000_000_000))
     let (deadline, stale) = (old.deadline, old.tag)
     #expect(deadline <= now + 1_000_000_000 && deadline > now + 999_000_000)
-    usleep(1000)
+    waitUntil { BootClock.now > now + 1_000_000 }
     #expect(new.becomeFollower(afterSilence: 1000))
     #expect(new.isFollower && new.hasTakenOver && !old.isFollower)
     // The lease is still that of the machine.

@@ -15,12 +15,11 @@ func waitUntil(within limit: Duration = .seconds(60), _ condition: () throws -> 
 
 /// The same without blocking the thread of a task.
 @discardableResult
-func waitUntil(
-  within limit: Duration = .seconds(60), isolation: isolated (any Actor)? = #isolation,
-  _ condition: () async throws -> Bool
+func waitInTask(
+  within limit: Duration = .seconds(60), isolation: isolated (any Actor)? = #isolation, _ condition: () throws -> Bool
 ) async throws -> Bool {
   let deadline = ContinuousClock.now + limit
-  while try await !condition() {
+  while try !condition() {
     guard .now < deadline else { return false }
     try await Task.sleep(for: .milliseconds(1))
   }

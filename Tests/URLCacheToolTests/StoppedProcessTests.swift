@@ -81,7 +81,7 @@ struct StoppedProcessTests {
     async let parent = onThread {
       let tool = Tool(root: root)
       let processID = meeting.waitUntilReady()
-      while !Self.isStopped(processID), kill(processID, 0) == 0 { usleep(1000) }
+      waitUntil { Self.isStopped(processID) || kill(processID, 0) != 0 }
       // Resume the process after a minute, so that a command that waits for it ends.
       let end = DispatchSemaphore(value: 0)
       Thread {

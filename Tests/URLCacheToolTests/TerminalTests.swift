@@ -68,7 +68,8 @@ struct TerminalTests {
     let process = try tool.start(
       ["list", directory, "--json"], standardOutput: output, standardError: terminal.handle)
     terminal.close()
-    // The command waits because the pipe is full. After a second, it shows the bar when it goes on.
+    // The command waits because the pipe is full. After a second, it shows the bar when it goes on. The time passes in
+    // that process, which has no other clock.
     #expect(try output.fileHandleForReading.read(upToCount: 10)?.count == 10)
     usleep(1_100_000)
     while !terminal.hasText, let piece = try output.fileHandleForReading.read(upToCount: 4096), !piece.isEmpty {}

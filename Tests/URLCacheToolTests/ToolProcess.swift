@@ -20,7 +20,7 @@ struct ToolResult {
   }
 }
 
-/// Runs the built executable, with a temporary directory that is removed with this object.
+/// Runs the built executable, with a directory in memory that is removed with this object.
 final class Tool {
   let root: URL
   private let ownsRoot: Bool
@@ -41,7 +41,7 @@ final class Tool {
   }
 
   init() throws {
-    root = FileManager.default.temporaryDirectory.appendingPathComponent("tool-\(UUID().uuidString)")
+    root = URL(fileURLWithPath: memoryDirectory(for: 64 << 20))
     ownsRoot = true
     try FileManager.default.createDirectory(at: root, withIntermediateDirectories: true)
   }
@@ -118,14 +118,14 @@ final class Tool {
   func makeCache(_ responses: [Stored], capacity: Int = 20 << 20) throws -> String {
     let directory = path("cache")
     let now = Mutex(Self.epoch)
+    var options = LMDBURLCache.Options()
+    options.clock = { now.withLock { $0 } }
+    let cache = try LMDBURLCache(
+      directory: URL(fileURLWithPath: directory), memoryCapacity: 1 << 20, diskCapacity: capacity, options: options)
+    // Store every response on disk, regardless of its freshness lifetime.
+    cache.minCacheInterval = 0
     for response in responses {
-      var options = LMDBURLCache.Options()
       now.withLock { $0 = Self.epoch + response.delay }
-      options.clock = { now.withLock { $0 } }
-      let cache = try LMDBURLCache(
-        directory: URL(fileURLWithPath: directory), memoryCapacity: 1 << 20, diskCapacity: capacity, options: options)
-      // Store every response on disk, regardless of its freshness lifetime.
-      cache.minCacheInterval = 0
       let url = try #require(URL(string: response.url))
       let head = try #require(
         HTTPURLResponse(url: url, statusCode: response.status, httpVersion: "HTTP/1.1", headerFields: response.fields))

@@ -155,7 +155,7 @@ struct WarmCommandTests {
     return data
   }
 
-  @Test("A gzip file that expands to gigabytes is refused at once", arguments: [" ", "\n", "# a comment\n"])
+  @Test("A gzip file that expands to gigabytes is refused at once", arguments: ["\n"])
   func gzipBomb(_ unit: String) throws {
     let tool = try Tool()
     let file = tool.path("input.gz")

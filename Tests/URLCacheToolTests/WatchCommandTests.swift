@@ -257,7 +257,7 @@ struct WatchCommandTests {
         ? FileManager.default.contents(atPath: output)?.isEmpty == false
         : access(directory + "/LMDBURLCache.events", F_OK) == 0
     }
-    while !isReady(), process.isRunning { usleep(1000) }
+    waitUntil { isReady() || !process.isRunning }
     try FileManager.default.removeItem(atPath: directory)
     process.waitUntilExit()
     #expect(process.terminationStatus == 1)
