@@ -114,7 +114,7 @@ struct ConformanceRunner {
     return (cache, directory)
   }
 
-  private func makeCache(_ directory: URL) throws -> LMDBURLCache {
+  func makeCache(_ directory: URL) throws -> LMDBURLCache {
     var options = LMDBURLCache.Options()
     let clock = clock
     options.clock = { clock.now }
