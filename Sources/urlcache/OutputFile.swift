@@ -24,7 +24,8 @@ final class OutputFile {
     }
     name = file
     let target = Self.resolved(file) ?? file
-    if let cache = cache.flatMap(Self.resolved), Self.resolved(Self.folder(of: target)) == cache {
+    let folder = Self.resolved(Self.folder(of: target)).map { $0 + "/" }
+    if let cache = cache.flatMap(Self.resolved), folder?.hasPrefix(cache + "/") == true {
       throw ToolError("\(file) is in the cache directory, in which only the cache may write. Give another file.")
     }
     var information = stat()

@@ -32,6 +32,7 @@ struct RecoveryLeakTests {
     let fixture = try CacheFixture()
     let cache = fixture.cache
     let url = URL(string: "http://example.com/a")!
+    let deadline = ContinuousClock.now + .seconds(60)
     weak let first = cache.core.store
     let before = try Self.held(of: fixture.directory)
     for _ in 0..<10 {
@@ -39,17 +40,19 @@ struct RecoveryLeakTests {
       cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
       cache.flush()
       // Skips the pause after a recovery.
-      cache.core.connection.recovery.withLock { $0 = ReopenBackoff() }
-      try await waitInTask {
+      cache.core.connection.state.withLock { $0.attempts = ConnectionState.Backoff() }
+      while cache.core.store?.hasFailed != false, ContinuousClock.now < deadline {
         _ = cache.isCached(url)
-        return cache.core.store?.hasFailed == false
+        try await Task.sleep(for: .milliseconds(1))
       }
       cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
       #expect(cache.isCached(url))
     }
     cache.flush()
     // The thread of the last recovery may still be running.
-    try await waitInTask { try first == nil && Self.held(of: fixture.directory) == before }
+    while try first != nil || Self.held(of: fixture.directory) != before, ContinuousClock.now < deadline {
+      try await Task.sleep(for: .milliseconds(10))
+    }
     #expect(first == nil)
     #expect(try Self.held(of: fixture.directory) == before)
     // The counters of eight earlier stores stay mapped, as threads may be counting there.

@@ -16,10 +16,11 @@ struct RecoveryTests {
 
   /// Waits until the cache has a store that has not failed.
   private func waitForRecovery(_ cache: LMDBURLCache) async throws {
-    try await waitInTask {
+    let deadline = ContinuousClock.now + .seconds(30)
+    while cache.core.store?.hasFailed != false, ContinuousClock.now < deadline {
       // A lookup triggers the recovery.
       _ = cache.isCached(Self.url)
-      return cache.core.store?.hasFailed == false
+      try await Task.sleep(for: .milliseconds(5))
     }
     #expect(cache.core.store?.hasFailed == false)
   }
@@ -130,7 +131,8 @@ struct RecoveryTests {
     let old = cache.core.store
     try FileManager.default.removeItem(at: fixture.directory)
     store(cache, URL(string: "http://example.com/b")!)
-    try await waitInTask { old?.hasFailed != false }
+    let deadline = ContinuousClock.now + .seconds(30)
+    while old?.hasFailed == false, ContinuousClock.now < deadline { try await Task.sleep(for: .milliseconds(1)) }
     try await waitForRecovery(cache)
     try await waitForRecovery(second)
     #expect(!cache.flush())
@@ -149,7 +151,8 @@ struct RecoveryTests {
     store(cache)
     #expect(cache.flush())
     try FileManager.default.removeItem(at: fixture.directory)
-    try await waitInTask { !cache.isCached(Self.url) }
+    let deadline = ContinuousClock.now + .seconds(30)
+    while cache.isCached(Self.url), ContinuousClock.now < deadline { try await Task.sleep(for: .milliseconds(20)) }
     #expect(!cache.isCached(Self.url))
     try await waitForRecovery(cache)
     store(cache)
@@ -172,12 +175,7 @@ struct RecoveryTests {
     defer { unsetenv("LMDBURLCACHE_TEST_DIRECTORY") }
     await #expect(processExitsWith: .success) {
       let path = ProcessInfo.processInfo.environment["LMDBURLCACHE_TEST_DIRECTORY"]!
-      var other: LMDBURLCache?
-      waitUntil {
-        // The parent's threads may not have released the data file yet.
-        other = try? LMDBURLCache(directory: URL(fileURLWithPath: path), memoryCapacity: 0, diskCapacity: 16 << 20)
-        return other != nil
-      }
+      let other = try LMDBURLCache(directory: URL(fileURLWithPath: path), memoryCapacity: 0, diskCapacity: 16 << 20)
       for name in ["a", "kept"] {
         let url = URL(string: "http://example.com/\(name)")!
         other.storeCachedResponse(cached(url), for: URLRequest(url: url))
@@ -210,16 +208,16 @@ struct RecoveryTests {
         guard other.isCached(RecoveryTests.url) else { exit(1) }
         close(open(path + ".ready", O_CREAT | O_WRONLY, 0o600))
         // Idle until the other process has recreated the store and closed it, then in use again.
-        waitUntil { access(path + ".ready", F_OK) != 0 }
+        while access(path + ".ready", F_OK) == 0 { usleep(10_000) }
         let url = URL(string: "http://example.com/other")!
-        waitUntil {
+        for _ in 0..<1000 where !other.isCached(url) {
           other.storeCachedResponse(cached(url), for: URLRequest(url: url))
-          return other.isCached(url)
+          usleep(10_000)
         }
         exit(other.flush() && other.isCached(url) ? 0 : 2)
       }
     }()
-    try await waitInTask { access(ready, F_OK) == 0 }
+    while access(ready, F_OK) != 0 { try await Task.sleep(for: .milliseconds(5)) }
     try damageCounters(of: fixture.directory)
     store(cache, URL(string: "http://example.com/b")!)
     #expect(!cache.flush())

@@ -131,7 +131,7 @@ struct UnusualDirectoryTests {
     // The command waits because the pipe is full.
     #expect(try output.fileHandleForReading.read(upToCount: 10)?.count == 10)
     let lock = try #require(FileHandle(forUpdatingAtPath: directory + "/users.lock"))
-    try lock.write(contentsOf: Data([1]))
+    try lock.write(contentsOf: Data([2]))
     let text = String(decoding: try output.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self)
     process.waitUntilExit()
     #expect(process.terminationStatus == 1)
