@@ -49,9 +49,11 @@ package final class ContractRun {
     }
   }
 
-  /// Words of the ledger: the number of failures that operations have caused, and the generation in use.
-  private static let failureWord = 2
-  private static let generationWord = 3
+  /// Words of the ledger: the numbers of failures that operations have begun and ended to cause, and the generation in
+  /// use. A process may open the data between the two.
+  private static let begunFailureWord = 2
+  private static let endedFailureWord = 3
+  private static let generationWord = 4
 
   let configuration: Configuration
   let ledger: Ledger
@@ -62,7 +64,7 @@ package final class ContractRun {
   let directory: String
   let clock = Clock()
   private let options: ResponseStore.Options
-  /// The number of failures that operations had caused when the store was opened.
+  /// The number of failures that operations had ended to cause when the store was opened.
   private var failureCount: UInt64 = 0
   /// The store; nil while it is closed.
   private var opened: ResponseStore?
@@ -192,7 +194,7 @@ package final class ContractRun {
   }
 
   func replaceFailedStore() throws(Ledger.Violation) {
-    guard configuration.hasFaults || ledger.word(Self.failureWord) > failureCount else {
+    guard configuration.hasFaults || ledger.word(Self.begunFailureWord) > failureCount else {
       throw unsound("the store failed")
     }
     note("the store failed")
@@ -210,14 +212,15 @@ package final class ContractRun {
   private func fail() {
     guard let file = ResponseStore.dataFile(inDirectory: directory) else { return }
     note("the data fails")
-    ledger.addToWord(Self.failureWord)
+    ledger.addToWord(Self.begunFailureWord)
     unlink(file)
     // Detects it.
     _ = store.isInPlace
+    ledger.addToWord(Self.endedFailureWord)
   }
 
   private func open() throws(Ledger.Violation) {
-    failureCount = ledger.word(Self.failureWord)
+    failureCount = ledger.word(Self.endedFailureWord)
     var options = options
     options.capacityByteCount = capacity
     options.log = { [notes] line in notes.append("log: \(line)") }
