@@ -105,22 +105,31 @@ struct StoreOpener {
     return true
   }
 
-  /// Opens the data, or creates the next generation if it is corrupt or has another format.
+  /// Opens the data, or creates the next generation if it is corrupt or has another format, or if another process ends
+  /// it meanwhile.
   private func openOrReplaceData(isFirst: Bool) throws(StoreError) -> ResponseStore {
-    try directory.makeDataDirectory()
-    do throws(StoreError) {
-      return try isFirst ? openData(isFirst: true) : openSharedData()
-    } catch {
-      switch error.code {
-      case .corrupt: beginGeneration(because: error.reason)
-      case .unsupportedFormat where isFirst: beginGeneration(because: error.reason)
-      case .unsupportedFormat: throw otherVersionInUse("another format")
-      default: throw error
+    var isFirst = isFirst
+    for _ in 0..<Self.maximumReplacementCount {
+      try directory.makeDataDirectory()
+      do throws(StoreError) {
+        return try isFirst ? openData(isFirst: true) : openSharedData()
+      } catch {
+        switch error.code {
+        case _ where !directory.isGenerationInUse: directory.findGeneration()
+        case .corrupt: beginGeneration(because: error.reason)
+        case .unsupportedFormat where isFirst: beginGeneration(because: error.reason)
+        case .unsupportedFormat: throw otherVersionInUse("another format")
+        default: throw error
+        }
+        // This process has the open lock, so no other one has the next generation open.
+        isFirst = true
       }
     }
     try directory.makeDataDirectory()
     return try openData(isFirst: true)
   }
+
+  private static let maximumReplacementCount = 3
 
   /// Checks the file before it is mapped, because LMDB checks little of it and crashes on a corrupt page.
   ///
