@@ -7,7 +7,9 @@ enum StructuredFields {
     case integer(Int)
     case string(String)
     case boolean(Bool)
-    /// Any other item, or an inner list; only the syntax is checked, because no caching field uses the value.
+    /// An inner list of strings only.
+    case strings([String])
+    /// Any other item or inner list; only the syntax is checked, because no caching field uses the value.
     case other
   }
 
@@ -135,10 +137,15 @@ private struct StructuredFieldParser {
 
   private mutating func value() -> StructuredFields.Value? {
     guard take(UInt8(ascii: "(")) else { return item() }
+    var strings: [String]? = []
     while true {
       skipSpaces()
-      if take(UInt8(ascii: ")")) { return parameters() ? .other : nil }
-      guard item() != nil, current == 0x20 || current == UInt8(ascii: ")") else { return nil }
+      if take(UInt8(ascii: ")")) {
+        guard parameters() else { return nil }
+        return strings.map { .strings($0) } ?? .other
+      }
+      guard let item = item(), current == 0x20 || current == UInt8(ascii: ")") else { return nil }
+      if case .string(let string) = item { strings?.append(string) } else { strings = nil }
     }
   }
 

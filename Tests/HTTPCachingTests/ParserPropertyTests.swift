@@ -128,13 +128,14 @@ struct ParserPropertyTests {
     var random = SeededGenerator(seed: seed)
     for _ in 0..<500 {
       let text = Self.text(&random)
-      let fields = HeaderFields([("Cache-Control", text), ("Cache-Groups", text)])
+      let fields = HeaderFields([("Cache-Control", text), ("Cache-Groups", text), ("No-Vary-Search", text)])
       let directives = ResponseDirectives(fields)
       #expect(
         (directives.maxAge ?? 0) >= 0 && (directives.maxAge ?? 0) <= FreshnessInfo.maximumSeconds, "seed \(seed)")
       _ = RequestDirectives(fields)
       _ = ResponseDirectives(fields, targetedFieldNames: ["Cache-Control"])
       _ = CacheGroups.groups(of: fields)
+      _ = URLVariation(fields)?.simplified("http://example.com/?" + text)
       _ = HTTPDate.parse(text, now: start)
       if let tag = EntityTag(text) { #expect(EntityTag(tag.rendered) == tag, "seed \(seed)") }
       if let range = ContentRange(text) { #expect(ContentRange(range.rendered) == range, "seed \(seed)") }
@@ -162,6 +163,7 @@ struct ParserPropertyTests {
     let fields = HeaderFields([
       ("Cache-Control", text), ("Vary", text), ("Cache-Groups", text), ("Connection", text), ("Range", "bytes=" + text),
       ("If-None-Match", text), ("Accept", text), ("ETag", text), ("Expires", text), ("Age", text),
+      ("No-Vary-Search", text),
     ])
     let clock = ContinuousClock()
     let duration = clock.measure {
@@ -169,6 +171,8 @@ struct ParserPropertyTests {
       _ = ResponseDirectives(fields, targetedFieldNames: ["Cache-Control"])
       _ = RequestDirectives(fields)
       _ = CacheGroups.groups(of: fields)
+      _ = URLVariation(fields)
+      _ = URLVariation(text: "-~")?.simplified("http://example.com/?" + text)
       _ = VaryKey(
         request: RequestHead(url: target, fields: fields),
         response: HeaderFields([("Vary", "Accept, If-None-Match")]), credentialDigest: { $0 })
