@@ -27,16 +27,21 @@ public enum RemovalScope: Sendable, Hashable {
   package static let nothing = RemovalScope.since(Date(timeIntervalSinceReferenceDate: .infinity))
 
   /// Whether the scope covers an entry. Calls `groups` only if the result depends on it.
+  ///
+  /// A scope of URLs with a query also covers the equivalent URLs of their path (No-Vary-Search), because a response that is
+  /// stored for one of them may answer the others.
   public func covers(key: some Collection<UInt8>, storedAt: Date, groups: () -> [String]) -> Bool {
     switch self {
     case .everything: true
     case .since(let date): storedAt > date
-    case .prefix(let prefix), .target(let prefix): key.starts(with: prefix)
+    case .prefix(let prefix), .target(let prefix):
+      key.starts(with: prefix) || RequestKey.isInSearchSpace(key, ofURLsWith: prefix)
     case .group(let origin, let name): key.starts(with: origin) && groups().contains(name)
     case .key(let bytes): key.elementsEqual(bytes)
     case .digested(let beginning, let byteCount, let isWholeKey, let high, let low):
       (isWholeKey ? key.count == byteCount : key.count >= byteCount) && key.starts(with: beginning)
         && Self.digest(of: Array(key.prefix(Int(clamping: byteCount)))) == (high, low)
+        || !isWholeKey && RequestKey.isInSearchSpace(key, ofURLsWith: beginning)
     case .digestedGroup(let origin, let byteCount, let high, let low):
       key.starts(with: origin)
         && groups().contains {

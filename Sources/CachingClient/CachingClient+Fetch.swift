@@ -183,11 +183,14 @@ extension CachingClient {
 
   nonisolated(nonsending) private func send(_ plan: Plan, over transport: some Transport) async throws -> Arrival {
     let requestTime = clock()
-    counters.activity.observers.emit(
-      .fetchBegan(method: plan.request.head.method, url: plan.request.head.url.textWithoutUserInformation))
     let outgoing = plan.outgoing
+    counters.activity.observers.emit(
+      .fetchBegan(method: outgoing.head.method, url: plan.request.head.url.textWithoutUserInformation))
     let response = try await transport.send(outgoing)
-    return Arrival(response: response, sent: outgoing.head, requestTime: requestTime, responseTime: clock())
+    var sent = outgoing.head
+    // Decisions about a query are those about a GET of its equivalent resource.
+    if plan.request.placement?.query != nil { sent.method = plan.request.head.method }
+    return Arrival(response: response, sent: sent, requestTime: requestTime, responseTime: clock())
   }
 
   /// Delivers a response that neither updated nor completed a stored response, and stores it if permitted.

@@ -22,6 +22,7 @@ extension CachingClient {
     let refusal: Rule? =
       switch request.head.method {
       case "GET", "HEAD": nil
+      case _ where request.isQuery: nil
       case "POST": .postNotCached
       default: .methodNotCached
       }
@@ -37,7 +38,7 @@ extension CachingClient {
   /// - Parameter change: The fetch whose own response invalidates; it keeps its permit.
   func invalidate(_ targets: Invalidation, for request: CachingClientRequest, by change: InFlightFetch? = nil) async {
     let urls = targets.urls.map { request.overrides.keyURL(for: $0) }
-    let keys = urls.compactMap { RequestKey(url: $0, partition: request.partition) }
+    let keys = urls.compactMap { RequestKey(url: $0, partition: request.partition) }.flatMap { keysWithSpaces($0) }
     // The groups of a response are known only when its head has arrived. So revoke the permits of all fetches from that
     // origin, in all partitions.
     let scopes = targets.groups.compactMap { RemovalScope.group($0, ofOrigin: request.head.url) }

@@ -34,7 +34,15 @@ extension CachingClient {
   package func evaluate(_ request: CachingClientRequest) -> LookupResult<Storage.Entry> {
     guard request.isAnswerableFromStore else { return resultWithoutLookup(request) }
     let start = lookupStart
-    guard let entry = storage.lookup(request) else { return resultOfMiss(request, start) }
+    guard let entry = storage.lookup(request) else { return resultOfMissAtURL(request, start) }
+    return result(from: entry, request, start)
+  }
+
+  /// Decides about a stored response.
+  @inlinable
+  func result(from entry: Storage.Entry, _ request: CachingClientRequest, _ start: LookupStart)
+    -> LookupResult<Storage.Entry>
+  {
     let now = clock()
     let decision = Reuse.decide(
       request: request.head, stored: entry, policy: request.policy, now: now, options: options)
@@ -58,14 +66,17 @@ extension CachingClient {
   /// Read this before a lookup: a fetch that ends later may have stored its result after the lookup, and a later
   /// removal may cover the response that the lookup finds.
   @inlinable var lookupStart: LookupStart {
-    LookupStart(endedFetchCount: endedFetchCount, removalToken: storage.removalToken)
+    LookupStart(
+      endedFetchCount: endedFetchCount, invalidationCount: invalidationCount, removalToken: storage.removalToken)
   }
 
   @usableFromInline var endedFetchCount: UInt64 { inFlightFetches.endedCount }
+  @usableFromInline var invalidationCount: UInt64 { inFlightFetches.invalidationCount }
 
-  /// The result for a request that no stored response can satisfy.
+  /// The result for a query, and for a request that no stored response can satisfy.
   @usableFromInline
   func resultWithoutLookup(_ request: CachingClientRequest) -> LookupResult<Storage.Entry> {
+    if let query = placedQuery(request) { return evaluate(query) }
     if case .gatewayTimeout(let rule) = decideMiss(request) { return .response(unavailable(rule), revalidating: nil) }
     return .bypass(request.reasonToForward)
   }
@@ -78,7 +89,9 @@ extension CachingClient {
   ) -> LookupResult<Storage.Entry> {
     if let response = response(to: request, by: decision, from: entry, now: now) {
       return .response(
-        response, revalidating: decision.revalidatesInBackground ? StaleEntry(entry: entry, start: start) : nil)
+        response,
+        revalidating: decision.revalidatesInBackground
+          ? StaleEntry(request: request, entry: entry, start: start) : nil)
     }
     guard let key = request.fetchKey else { return .bypass(.notHTTP) }
     let isFresh = entry.freshness.isFresh(at: now)
@@ -103,7 +116,14 @@ extension CachingClient {
     }
   }
 
+  /// The result if nothing is stored under the key of the request. For a URL, its equivalents are looked up.
   @usableFromInline
+  func resultOfMissAtURL(_ request: CachingClientRequest, _ start: LookupStart) -> LookupResult<Storage.Entry> {
+    guard let placed = placedAmongEquivalents(request) else { return resultOfMiss(request, start) }
+    guard let entry = storage.lookup(placed) else { return resultOfMiss(placed, start) }
+    return result(from: entry, placed, start)
+  }
+
   func resultOfMiss(_ request: CachingClientRequest, _ start: LookupStart) -> LookupResult<Storage.Entry> {
     switch decideMiss(request) {
     case .gatewayTimeout(let rule): return .response(unavailable(rule), revalidating: nil)

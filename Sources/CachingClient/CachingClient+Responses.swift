@@ -76,6 +76,8 @@ extension CachingClient {
   func decideSharing(_ shared: CacheableResponse, _ request: CachingClientRequest, requestedAt: Date) -> ReuseDecision?
   {
     guard shared.vary.matches(request.head, credentialDigest: storage.credentialDigest) else { return nil }
+    // The fetch may be one for an equivalent URL, if the response still says so.
+    if let variation = request.placement?.variation, URLVariation(shared.fields) != variation { return nil }
     let decision = Reuse.decide(
       request: request.head, stored: shared, policy: request.policy,
       now: max(requestedAt, shared.freshness.responseTime), options: options)

@@ -1,3 +1,4 @@
+import CacheModel
 import HTTPCaching
 
 #if canImport(FoundationEssentials)
@@ -29,9 +30,8 @@ extension CachingClient {
         guard !fetch.permit.isRevoked else {
           return fetch.storageReport.decide(.notStored(.invalidatedInFlight))
         }
-        storage.update(
-          entry, fields: fieldsToStore(freshened.fields), freshness: freshened.freshness, askedAt: fetch.permit.token,
-          for: plan.request)
+        await update(
+          entry, fields: fieldsToStore(freshened.fields), freshness: freshened.freshness, plan, in: fetch)
         if await removeIfRevoked(plan, fetch) {
           fetch.storageReport.decide(.notStored(.invalidatedInFlight))
         } else {
@@ -107,8 +107,7 @@ extension CachingClient {
     case .update(let fields, let freshness, _)
     where overrides.refusal(ofStatus: entry.status, to: plan.request.head.url) == nil:
       let freshness = overrides.applied(to: freshness, status: entry.status)
-      storage.update(
-        entry, fields: fieldsToStore(fields), freshness: freshness, askedAt: fetch.permit.token, for: plan.request)
+      await update(entry, fields: fieldsToStore(fields), freshness: freshness, plan, in: fetch)
       await removeIfRevoked(plan, fetch)
     case .markStale(let freshness, _):
       storage.update(entry, fields: entry.fields, freshness: freshness, askedAt: fetch.permit.token, for: plan.request)
@@ -118,16 +117,27 @@ extension CachingClient {
     }
   }
 
+  /// Updates a stored response, or removes it if its No-Vary-Search has changed: it is then stored for the wrong URLs.
+  private func update(
+    _ entry: Storage.Entry, fields: HeaderFields, freshness: FreshnessInfo, _ plan: Plan, in fetch: InFlightFetch
+  ) async {
+    if let variation = plan.request.placement?.variation, URLVariation(fields) != variation {
+      return await storage.remove(entry, for: plan.request)
+    }
+    storage.update(entry, fields: fields, freshness: freshness, askedAt: fetch.permit.token, for: plan.request)
+  }
+
   /// Removes the stored response again if the permit was revoked while the store was being changed.
   ///
   /// A soft purge needs no removal: the storage compares the token, and the response is stale.
   ///
+  /// - Parameter key: The key under which the response was stored, if it is not that of the plan.
   /// - Returns: Whether the response was removed.
   @discardableResult
-  func removeIfRevoked(_ plan: Plan, _ fetch: InFlightFetch) async -> Bool {
+  func removeIfRevoked(_ plan: Plan, _ fetch: InFlightFetch, storedAt key: RequestKey? = nil) async -> Bool {
     guard fetch.permit.isRemoved else { return false }
     var token = storage.removalToken
-    let invalidation = StorageInvalidation(urls: [plan.request.keyURL], keys: [plan.key], isLocal: true)
+    let invalidation = StorageInvalidation(urls: [plan.request.keyURL], keys: [key ?? plan.key], isLocal: true)
     await storage.invalidate(invalidation, for: plan.request, movingPast: &token)
     return true
   }

@@ -1,3 +1,4 @@
+import CacheModel
 import HTTPCaching
 
 #if canImport(FoundationEssentials)
@@ -216,7 +217,8 @@ extension CachingClient {
   ) async -> Bool {
     guard let willStore = plan.request.willStore else {
       let outcome = storeProposal(proposal, plan, in: fetch)
-      if case .invalidatedInFlight(whileStoring: true) = outcome { await removeIfRevoked(plan, fetch) }
+      if case .invalidatedInFlight(let key?) = outcome { await removeIfRevoked(plan, fetch, storedAt: key) }
+      if let entry = replacedEntry(by: proposal, plan) { await storage.remove(entry, for: plan.request) }
       inFlightFetches.finish(fetch)
       if case .invalidatedInFlight = outcome {
         fetch.resolve(.notShareable(variant: nil))
@@ -249,8 +251,9 @@ extension CachingClient {
     case stored
     /// The response is too large for the storage.
     case tooLarge
-    /// The permit was revoked. If that happened while the response was being stored, call ``removeIfRevoked(_:_:)``.
-    case invalidatedInFlight(whileStoring: Bool)
+    /// The permit was revoked. If there is a key, that happened while the response was being stored under it: call
+    /// ``removeIfRevoked(_:_:storedAt:)``.
+    case invalidatedInFlight(key: RequestKey?)
   }
 
   /// Stores a complete response, unless its permit was revoked.
@@ -260,9 +263,11 @@ extension CachingClient {
     proposal.report = fetch.storageReport
     guard !fetch.permit.isRevoked else {
       refuse(.invalidatedInFlight, plan.request, fetch)
-      return .invalidatedInFlight(whileStoring: false)
+      return .invalidatedInFlight(key: nil)
     }
-    storage.store(proposal, for: plan.request)
+    let destination = destination(of: proposal, plan, fetch)
+    storage.store(proposal, for: destination)
+    leaveSpace(ifRemovedSince: plan, destination)
     if case .notStored(let rule) = fetch.storageReport.outcome, rule.concernsSize {
       refuse(rule, plan.request, fetch)
       return .tooLarge
@@ -270,7 +275,7 @@ extension CachingClient {
     // If a soft purge has covered the response in the meantime, its older token makes it stale in the storage.
     guard !fetch.permit.isRemoved else {
       refuse(.invalidatedInFlight, plan.request, fetch)
-      return .invalidatedInFlight(whileStoring: true)
+      return .invalidatedInFlight(key: destination.key ?? plan.key)
     }
     fetch.storageReport.decideStored(proposal.freshness)
     counters.stored.count()

@@ -206,21 +206,26 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
       case .response(let response, let stale):
         counters.countHit(timer, response.source, byteCount: response.knownByteCount)
         if timer.isWatched { noteHit(response, to: request, since: timer.start) }
-        if let stale { revalidateInBackground(request, stale.entry, foundAt: stale.start, over: transport) }
+        if let stale {
+          revalidateInBackground(
+            request.placed(like: stale.request), stale.entry, foundAt: stale.start, over: transport)
+        }
         return response
       case .bypass(let rule):
         isForwarded = true
         return try await forward(request, over: transport, because: rule)
       // The caller may have changed members of the request since its lookup.
-      case .fetch(let made): plan = made.with(request: request)
+      case .fetch(let made):
+        guard request.hasContent(of: made.request) else { continue }
+        plan = made.with(request: request.placed(like: made.request))
       }
-      guard !isUnshared, request.isShareable else {
+      guard !isUnshared, plan.request.isShareable else {
         return try await lead(
           inFlightFetches.startUnshared(plan.key, since: plan.start.removalToken), plan, over: transport,
           until: deadline)
       }
 
-      let key = CoalescingKey(plan.key, of: request.head)
+      let key = CoalescingKey(plan.key, of: plan.request.head)
       // Without a valid lease a purge may have returned, and be unknown here, since an earlier fetch began.
       let joinsAny = lease.map { $0.isValid } ?? true
       let earliest = joinsAny ? nil : begin

@@ -16,7 +16,7 @@ public struct CachingClientRequest: Sendable {
 
   /// The content, if any.
   ///
-  /// A GET with content bypasses the cache, because content is not part of the cache key.
+  /// The content of a query (``isQuery``) is part of its cache key. Any other request with content bypasses the cache.
   public var body: RequestBodySource?
 
   /// The permitted use of stored responses. The default follows HTTP.
@@ -96,10 +96,14 @@ public struct CachingClientRequest: Sendable {
   /// The URL for the cache key: the URL of ``head`` without the query parameters that the overrides ignore.
   public private(set) var keyURL: URL
 
-  /// The cache key for GET, from ``keyURL`` and ``partition``. Nil if the URL cannot be a key.
+  /// The cache key under which a storage looks up and stores. Nil if the URL cannot be a key.
   ///
-  /// It is made once per URL, so storages should use it instead of making their own.
+  /// It is the key for GET, from ``keyURL`` and ``partition``, in a request that a caller creates. The caching client passes
+  /// its storage requests with other keys: for queries, and for URLs that are equivalent to others (No-Vary-Search).
   public private(set) var key: RequestKey?
+
+  /// How the key was made, if it is not that of the URL.
+  private(set) var placement: KeyPlacement?
 
   /// Whether ``keyURL`` contains user information, which is not part of the key.
   package private(set) var namesUser = false
@@ -147,9 +151,42 @@ public struct CachingClientRequest: Sendable {
   }
 
   private mutating func makeKey() {
+    placement = nil
     keyURL = overrides.keyURL(for: head.url)
     key = RequestKey(
       urlString: keyURL.absoluteString, method: "GET", partition: partition, hasUser: &namesUser)
+  }
+}
+
+extension CachingClientRequest {
+  /// Returns the request for a lookup under another key.
+  func placed(at key: RequestKey, _ placement: KeyPlacement?) -> CachingClientRequest {
+    var placed = self
+    placed.key = key
+    placed.placement = placement
+    if placement?.query != nil {
+      placed.head.method = "GET"
+      placed.body = nil
+    }
+    return placed
+  }
+
+  /// Returns this request under the key of another one for the same URL, method and content.
+  func placed(like other: CachingClientRequest) -> CachingClientRequest {
+    guard let placement = other.placement, let key = other.key else { return self }
+    return placed(at: key, placement)
+  }
+
+  /// Returns the request for the record of a key space, which is the same for all users.
+  func forSpace(_ key: RequestKey) -> CachingClientRequest {
+    var request = self
+    request.head = RequestHead(url: head.url)
+    request.key = key
+    request.placement = .space
+    request.namesUser = false
+    (request.body, request.context, request.willStore) = (nil, nil, nil)
+    request.readsBodyInPieces = false
+    return request
   }
 }
 
@@ -179,6 +216,7 @@ extension CachingClientRequest {
 
   /// The reason to report for a request that is not answerable from the store.
   var reasonToForward: Rule {
+    if isQuery { return head.namesOtherHost ? .otherHost : .contentNotKeyed }
     guard head.method == "GET" || head.method == "HEAD" else { return .writeThrough }
     return body == nil ? .otherHost : .requestWithContent
   }
@@ -234,12 +272,17 @@ extension CachingClientRequest {
     if policy != .useProtocolCachePolicy, !head.fields.contains("Cache-Control") {
       for (name, value) in policy.requestFields { head.fields.set(name, value) }
     }
-    var outgoing = OutgoingRequest(head: head, body: body, context: context, timeLimit: timeLimit)
+    let query = placement?.query
+    if let query { head.method = query.method }
+    var outgoing = OutgoingRequest(
+      head: head, body: query?.body ?? body, context: context, timeLimit: timeLimit)
     // A reload asks the origin itself.
-    if let key, policy == .useProtocolCachePolicy || policy == .returnCacheDataElseLoad, !namesUser,
+    if let key = placement?.sharedKey ?? key, policy == .useProtocolCachePolicy || policy == .returnCacheDataElseLoad,
+      !namesUser,
       overrides.mayStore
     {
-      outgoing.sharing = SharingContext(key: key, hasOwnValidators: !conditional.isEmpty)
+      outgoing.sharing = SharingContext(
+        key: key, content: query?.content, hasOwnValidators: !conditional.isEmpty)
     }
     return outgoing
   }

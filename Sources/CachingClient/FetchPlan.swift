@@ -70,12 +70,15 @@ package final class FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendabl
 package struct LookupStart: Sendable {
   /// The number of fetches that had ended.
   let endedFetchCount: UInt64
+  /// The number of invalidations that had begun.
+  let invalidationCount: UInt64
   /// The latest removal.
   let removalToken: RemovalToken
 
   @usableFromInline
-  init(endedFetchCount: UInt64, removalToken: RemovalToken) {
+  init(endedFetchCount: UInt64, invalidationCount: UInt64, removalToken: RemovalToken) {
     self.endedFetchCount = endedFetchCount
+    self.invalidationCount = invalidationCount
     self.removalToken = removalToken
   }
 }
@@ -83,6 +86,8 @@ package struct LookupStart: Sendable {
 /// A stored response that was served stale.
 @usableFromInline
 package struct StaleEntry<Entry: Sendable>: Sendable {
+  /// The request under whose key the entry was found.
+  let request: CachingClientRequest
   let entry: Entry
   let start: LookupStart
 }

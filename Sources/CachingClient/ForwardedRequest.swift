@@ -41,7 +41,7 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
     self.client = client
     self.request = request
     requestTime = client.clock()
-    let isStorable = request.head.method == "POST" && !request.head.namesOtherHost
+    let isStorable = request.head.method == "POST" && !request.isQuery && !request.head.namesOtherHost
     fetch =
       isStorable
       ? request.fetchKey.map {
@@ -58,7 +58,7 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
   ///
   /// A response to a safe method and an error response invalidate nothing.
   public func invalidate(answeredBy head: ResponseHead) async {
-    let targets = Invalidation.targets(request: request.head, response: head)
+    let targets = targets(answeredBy: head)
     if !targets.isEmpty {
       await client.invalidate(targets, for: request, by: fetch)
     } else if let fetch {
@@ -68,7 +68,14 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
 
   /// Returns whether ``invalidate(answeredBy:)`` would remove anything.
   public func invalidates(answeredBy head: ResponseHead) -> Bool {
-    !Invalidation.targets(request: request.head, response: head).isEmpty
+    !targets(answeredBy: head).isEmpty
+  }
+
+  private func targets(answeredBy head: ResponseHead) -> Invalidation {
+    var sent = request.head
+    // A POST that is a query is as safe as one.
+    if request.isQuery { sent.method = "QUERY" }
+    return Invalidation.targets(request: sent, response: head)
   }
 
   /// Prepares for a repetition of the request whose response is not visible in time.
@@ -78,8 +85,7 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
   /// is released. Does nothing for a safe method.
   public func expectUnseenResponse() async {
     // Assume a successful response without fields.
-    let targets = Invalidation.targets(
-      request: request.head, response: ResponseHead(status: 204, fields: HeaderFields()))
+    let targets = targets(answeredBy: ResponseHead(status: 204, fields: HeaderFields()))
     guard !targets.isEmpty, let key = request.fetchKey else { return }
     let isFirst = barredKey.withLock { barredKey in
       defer { barredKey = key }

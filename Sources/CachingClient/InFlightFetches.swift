@@ -26,6 +26,7 @@ final class InFlightFetches: Sendable {
   private let makePermit: @Sendable (RequestKey, RemovalToken) -> StorePermit
   private let ended = Atomic<UInt64>(0)
   private let numbers = Atomic<UInt64>(0)
+  private let invalidations = Atomic<UInt64>(0)
 
   /// - Parameter makePermit: Returns a store permit that removals since a token revoke. Called for each fetch before
   ///   its request is sent.
@@ -35,6 +36,9 @@ final class InFlightFetches: Sendable {
 
   /// The number of fetches that have ended. A request reads it before its lookup.
   var endedCount: UInt64 { ended.load(ordering: .acquiring) }
+
+  /// The number of invalidations, and of removals by the program, that have begun.
+  var invalidationCount: UInt64 { invalidations.load(ordering: .acquiring) }
 
   /// Returns a unique number for a follower.
   func makeNumber() -> UInt64 {
@@ -192,6 +196,7 @@ final class InFlightFetches: Sendable {
   ///
   /// - Parameter isSoft: Whether a soft purge is the reason.
   func revokePermits(isSoft: Bool = false, where matches: (RequestKey) -> Bool) {
+    invalidations.wrappingAdd(1, ordering: .acquiringAndReleasing)
     let keys = state.withLock { Array($0.byKey.keys) }.filter(matches)
     let fetches = state.withLock { $0.take(keys) }
     for fetch in fetches { fetch.permit.revoke(isSoft: isSoft) }
@@ -216,6 +221,7 @@ final class InFlightFetches: Sendable {
     _ keys: [RequestKey], where matches: ((RequestKey) -> Bool)?, by change: InFlightFetch?,
     _ remove: @escaping @Sendable (_ revokesPermits: Bool, _ spared: [InFlightFetch]) async -> Void
   ) async {
+    invalidations.wrappingAdd(1, ordering: .acquiringAndReleasing)
     let others = matches.map { state.withLock { Array($0.byKey.keys) }.filter($0) } ?? []
     let turn = state.withLock { state -> Task<Void, Never> in
       if let change { state.unanswered.remove(ObjectIdentifier(change)) }

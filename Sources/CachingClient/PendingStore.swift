@@ -1,3 +1,4 @@
+import CacheModel
 import HTTPCaching
 import Synchronization
 
@@ -39,12 +40,15 @@ final class PendingStore<Storage: ResponseStorage>: Sendable {
       client.refuse(.refusedByCaller, plan.request, fetch)
       return client.inFlightFetches.finish(fetch)
     }
-    guard case .invalidatedInFlight(whileStoring: true) = client.storeProposal(proposal, plan, in: fetch) else {
-      return client.inFlightFetches.finish(fetch)
-    }
+    let outcome = client.storeProposal(proposal, plan, in: fetch)
+    var revokedKey: RequestKey?
+    if case .invalidatedInFlight(let key) = outcome { revokedKey = key }
+    let replaced = client.replacedEntry(by: proposal, plan)
+    guard revokedKey != nil || replaced != nil else { return client.inFlightFetches.finish(fetch) }
     // A removal waits for the disk, which must not block the hook's thread.
-    Task { [self] in
-      await client.removeIfRevoked(plan, fetch)
+    Task { [self, revokedKey] in
+      if let revokedKey { await client.removeIfRevoked(plan, fetch, storedAt: revokedKey) }
+      if let replaced { await client.storage.remove(replaced, for: plan.request) }
       client.inFlightFetches.finish(fetch)
     }
   }

@@ -38,19 +38,36 @@ public struct RequestOverrides: Sendable, Hashable {
   /// response is used as HTTP permits.
   public var allowsStoring: Bool
 
+  /// Whether a POST is a query: safe, and answered from the cache if its URL, content and the fields that change the
+  /// content's meaning are the same. The default is false.
+  ///
+  /// Use true for an API that only searches, for example GraphQL without mutations. A POST that changes anything would not
+  /// reach the origin. No effect on other methods; QUERY (RFC 10008) always is a query.
+  public var treatsAsQuery: Bool
+
+  /// Makes contents of queries equal in the cache key that mean the same to the origin. The default is none: each byte
+  /// counts.
+  ///
+  /// It does not change what is sent. No effect on requests with `Cache-Control: no-transform` or `Content-Encoding` (RFC
+  /// 10008, section 2.7).
+  public var queryNormalForm: QueryNormalForm?
+
   /// The rules that match the request, in their order, if one of them depends on the media type of the response.
   var responseRules: [RuleMatcher] = []
 
   /// Creates overrides; by default none.
   public init(
     lifetime: Double? = nil, ignoredResponseFields: [String] = [], ignoredQueryParameters: Set<String> = [],
-    allowsCoalescing: Bool = true, allowsStoring: Bool = true
+    allowsCoalescing: Bool = true, allowsStoring: Bool = true, treatsAsQuery: Bool = false,
+    queryNormalForm: QueryNormalForm? = nil
   ) {
     self.lifetime = lifetime
     self.ignoredResponseFields = ignoredResponseFields
     self.ignoredQueryParameters = ignoredQueryParameters
     self.allowsCoalescing = allowsCoalescing
     self.allowsStoring = allowsStoring
+    self.treatsAsQuery = treatsAsQuery
+    self.queryNormalForm = queryNormalForm
   }
 
   /// Returns the URL for the cache key: without the ignored query parameters, and without a query if none is left.

@@ -13,8 +13,10 @@ public import HTTPCaching
 /// called from Swift tasks, so they must not block: a write or update that does not fit is dropped. ``remove(_:for:)``
 /// and ``invalidate(_:for:movingPast:)`` are rare and suspend until the removal is durable.
 ///
-/// The cache key is ``CachingClientRequest/key``. It is always for GET, so a HEAD is served from a stored GET. It has no
-/// user information, which is part of the Vary key instead (``/HTTPCaching/VaryKey``).
+/// The cache key is ``CachingClientRequest/key``. It is for GET, also of a HEAD, which is served from a stored GET, or for
+/// a query with its content. It has no user information, which is part of the Vary key instead
+/// (``/HTTPCaching/VaryKey``). In a storage that uses these keys (``usesRequestKeys``) the client also stores small records
+/// (``/CacheModel/RequestKey/isKeySpace``).
 public protocol ResponseStorage: Sendable {
   /// A stored response that lookups return.
   associatedtype Entry: StoredResponseMetadata & Sendable
@@ -102,6 +104,18 @@ public protocol ResponseStorage: Sendable {
   /// Returns a keyed digest that represents a credential, or another value that can be secret, in a
   /// ``/HTTPCaching/VaryKey``. Equal values have equal digests.
   func credentialDigest(_ value: String) -> String
+
+  /// Whether the storage uses ``CachingClientRequest/key``, and removes ``StorageInvalidation/keys``.
+  ///
+  /// False by default: a storage with keys of its own would mix up queries and their contents. Then queries go past the
+  /// cache, and No-Vary-Search has no effect.
+  var usesRequestKeys: Bool { get }
+
+  /// Returns a keyed digest of at least 128 bits, as a token, of the content of a query and the fields that change its
+  /// meaning. Equal bytes have equal digests.
+  ///
+  /// The default implementation returns ``credentialDigest(_:)`` of the bytes in Base64.
+  func contentDigest(_ bytes: [UInt8]) -> String
 }
 
 extension ResponseStorage {
@@ -118,6 +132,12 @@ extension ResponseStorage {
   /// Returns true, so that ``effectOfRemovals(on:partition:since:)`` is called.
   public func hasRemovals(since token: RemovalToken) -> Bool { true }
 
+  /// False: the storage may have keys of its own.
+  public var usesRequestKeys: Bool { false }
+
+  /// Returns the digest of the bytes in Base64.
+  public func contentDigest(_ bytes: [UInt8]) -> String { credentialDigest(Data(bytes).base64EncodedString()) }
+
   /// Zero, because only the caching client removes responses.
   public var removalToken: RemovalToken { 0 }
 
@@ -131,8 +151,8 @@ extension ResponseStorage {
 public struct StorageInvalidation: Sendable {
   /// URLs whose variants in the request's partition are removed, without the query parameters that overrides ignore.
   public let urls: [URL]
-  /// The keys of the URLs.
-  package let keys: [RequestKey]
+  /// The keys of the URLs and of their key spaces (``/CacheModel/RequestKey/isKeySpace``).
+  public let keys: [RequestKey]
   /// Cache groups whose members are removed, in all partitions.
   public let groups: [String]
   /// The scopes of the groups.

@@ -38,6 +38,9 @@ extension Rule {
   public static let otherHost = Rule("other-host", "9110 7.2", "the Host field names another host than the URL")
   /// The request has content, which is not part of the cache key.
   public static let requestWithContent = Rule("request-content", "9110 9.3.1", "a request with content is not cached")
+  /// The content of the query is larger than ``CachingClientRequest/maximumQueryContentByteCount``, or not in memory.
+  public static let contentNotKeyed = Rule(
+    "content-not-keyed", "10008 2.7", "the content of the query is too large for a cache key, or not in memory")
   /// The response is kept in memory only: it is fresh for less than the minimum interval, or a directive or the caller's
   /// policy keeps it off the disk.
   public static let memoryOnly = Rule(
@@ -68,7 +71,7 @@ extension Rule {
     .authorization, .varyStar, .varyExtended, .noGround, .bodyTooLarge, .recordTooLarge, .incompleteBody, .unprovenEnd,
     .eventStream,
     .invalidatedInFlight, .refusedByCaller, .storingDisallowed, .redirectOfIgnoredParameter, .unseenCredentials,
-    .otherHost, .requestWithContent,
+    .otherHost, .requestWithContent, .contentNotKeyed,
     .memoryOnly, .writeDropped,
   ]
 }

@@ -97,7 +97,7 @@ public struct StoreStorage: ResponseStorage {
     let scopes = invalidation.keys.map { .key($0.bytes) } + invalidation.scopes
     token = await onBlockingThread { [store, token, key = request.key] in
       var token = token
-      for scope in scopes { store.remove(scope, movingPast: &token, of: key) }
+      store.remove(scopes, movingPast: &token, of: key)
       return token
     }
   }
@@ -124,10 +124,16 @@ public struct StoreStorage: ResponseStorage {
     return count
   }
 
+  /// True: all keys are the requests'.
+  public var usesRequestKeys: Bool { true }
+
   /// Returns the store's keyed digest of a credential.
   public func credentialDigest(_ value: String) -> String {
     store.credentialDigest(value)
   }
+
+  /// Returns the store's keyed digest of the content of a query.
+  public func contentDigest(_ bytes: [UInt8]) -> String { store.contentDigest(bytes) }
 }
 
 extension StoreStorage: CountsActivity {

@@ -45,6 +45,9 @@ public struct CachingOptions: Sendable, Hashable {
   public var servesStaleWhenUnreachable = false
   /// Whether 206 responses are stored and combined; true by default (RFC 9111, sections 3.3 and 3.4).
   public var storesPartialContent = true
+  /// Whether a stored response with No-Vary-Search is used for URLs that differ only in parts of the query that it names;
+  /// true by default (draft-ietf-httpbis-no-vary-search).
+  public var usesNoVarySearch = true
   /// The cache name in a `Cache-Status` field added to responses; no field by default (RFC 9211).
   public var cacheStatusName: String?
 

@@ -49,9 +49,9 @@ public struct Invalidation: Sendable, Hashable {
     return "\(scheme)://\(url.canonicalHost ?? host):\(url.port ?? (scheme == "https" ? 443 : 80))"
   }
 
-  /// Whether a method is safe (RFC 9110, section 9.2.1).
+  /// Whether a method is safe (RFC 9110, section 9.2.1; RFC 10008, section 2).
   static func isSafe(_ method: String) -> Bool {
-    method == "GET" || method == "HEAD" || method == "OPTIONS" || method == "TRACE"
+    method == "GET" || method == "HEAD" || method == "OPTIONS" || method == "TRACE" || method == "QUERY"
   }
 }
 

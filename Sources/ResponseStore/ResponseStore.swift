@@ -380,6 +380,16 @@ public final class ResponseStore: Sendable {
     Self.digest(of: value, secret: context.database.format.secret)
   }
 
+  /// Returns a keyed digest of 128 bits of the content of a query. Equal bytes have equal digests in all processes.
+  public func contentDigest(_ bytes: [UInt8]) -> String {
+    bytes.withUnsafeBytes { Self.digest(of: $0, secret: context.database.format.secret) }
+  }
+
+  /// Returns the same digest for a cache without a store. Equal bytes have equal digests only within this process.
+  public static func contentDigestInProcess(_ bytes: [UInt8]) -> String {
+    bytes.withUnsafeBytes { digest(of: $0, secret: RequestKey.secret) }
+  }
+
   /// Returns a keyed digest of a secret, for a cache without a store. Equal values have equal digests only within
   /// this process.
   public static func credentialDigestInProcess(_ value: String) -> String {
@@ -388,7 +398,11 @@ public final class ResponseStore: Sendable {
 
   private static func digest(of value: String, secret: [UInt8]) -> String {
     var value = value
-    let digest = value.withUTF8 { XXHash.digest128(UnsafeRawBufferPointer($0), secret: secret) }
+    return value.withUTF8 { digest(of: UnsafeRawBufferPointer($0), secret: secret) }
+  }
+
+  private static func digest(of bytes: UnsafeRawBufferPointer, secret: [UInt8]) -> String {
+    let digest = XXHash.digest128(bytes, secret: secret)
     return String(digest.high, radix: 16) + "-" + String(digest.low, radix: 16)
   }
 }

@@ -409,7 +409,10 @@ struct CoalescingTests {
       // Fetches end between the lookup and the start of the fetch.
       for _ in 0..<count { fetches.finish(fetches.startUnshared(ending.withLock { $0 }, since: 0)) }
     })
-    let fixture = Fixture(storage: storage)
+    // With No-Vary-Search, each miss looks for equivalent URLs, too.
+    var options = CachingOptions()
+    options.usesNoVarySearch = false
+    let fixture = Fixture(options: options, storage: storage)
     client.withLock { $0 = fixture.client }
     let transport = ScriptedTransport { _, _ in fixture.ok("body", fresh) }
     _ = try await fixture.client.respond(to: get(), over: transport)

@@ -107,8 +107,10 @@ public struct FleetPurgeResult: Sendable, Hashable {
 
 /// The part of a client request that a fleet's shared responses depend on.
 package struct SharingContext: Sendable {
-  /// The cache key for GET, with the partition.
+  /// The cache key of the URL for GET, with the partition; for a query the key of the space of the URL's queries.
   package var key: RequestKey
+  /// The content of a query, and the fields that change its meaning; nil for GET.
+  package var content: QueryContent?
   /// Whether the conditions of the request are the cache's own validators.
   package var hasOwnValidators: Bool
 }

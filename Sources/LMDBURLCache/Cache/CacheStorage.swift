@@ -35,6 +35,10 @@ struct CacheStorage: ResponseStorage, CountsActivity {
 
   var activity: ActivityReference { tiers.activity }
 
+  /// The detour of a request for a URL. `URLCache` has no methods for queries and for equivalent URLs, so that overrides do
+  /// not see these.
+  private func detour(for request: CachingClientRequest) -> SubclassDetour? { request.isForURL ? detour : nil }
+
   // MARK: Lookups
 
   func lookup(_ request: CachingClientRequest) -> Entry? {
@@ -45,7 +49,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
       return entry
     }
     // Overrides see every lookup, and return whole bodies.
-    if let detour { return detour.lookup(request).flatMap { entry($0, for: request) } }
+    if let detour = detour(for: request) { return detour.lookup(request).flatMap { entry($0, for: request) } }
     // Check the lease before the lookup: a purge may be applied, and the lease renewed, in between.
     let isCutOff = tiers.isCutOff
     guard let found = tiers.lookup(request), found.status > 0 else { return nil }
@@ -97,7 +101,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
       proposal.response, for: key,
       attachment: changed.flatMap { ResponseAttachment($0, keyURL: key.urlString)?.bytes }, storedAt: tiers.now,
       userInfo: changed?.userInfo, storagePolicy: proposal.isMemoryOnly ? .allowedInMemoryOnly : .allowed)
-    if let detour {
+    if let detour = detour(for: request) {
       let operation = SubclassDetour.Operation.insert(
         askedAt: proposal.removalToken, isRevoked: { proposal.isRevoked })
       return detour.store(response, operation, for: request)
@@ -114,7 +118,9 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     _ entry: Entry, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
     for request: CachingClientRequest
   ) {
-    guard let detour else { return tiers.update(entry.cached, fields: fields, freshness: freshness, askedAt: token) }
+    guard let detour = detour(for: request) else {
+      return tiers.update(entry.cached, fields: fields, freshness: freshness, askedAt: token)
+    }
     let operation: SubclassDetour.Operation =
       entry.isForeign ? .insert(askedAt: nil, isRevoked: { false }) : .update(entry.cached, askedAt: token)
     detour.store(entry.cached.updated(fields: fields, freshness: freshness), operation, for: request)
@@ -126,7 +132,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     let key = entry.cached.key
     guard entry.isForeign || tiers.holds(key) else { return }
     await onBlockingThread {
-      if tiers.holds(key) { tiers.remove(key) }
+      if tiers.holds(key) { tiers.remove([key]) }
       if entry.isForeign { detour?.remove([request.head.url], for: request) }
     }
   }
@@ -149,7 +155,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     token = await onBlockingThread { [token] in
       var token = token
       tiers.postingToFleet(posted) {
-        for key in keys { tiers.remove(key, movingPast: &token, of: request.key) }
+        tiers.remove(keys, movingPast: &token, of: request.key)
         detour?.remove(urls, for: request)
         if !scopes.isEmpty { tiers.remove(scopes, movingPast: &token, of: request.key) }
       }
@@ -165,5 +171,9 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     tiers.connection.possibleEffectOfRemovals(on: url, partition: partition, since: &token)
   }
 
+  var usesRequestKeys: Bool { true }
+
   func credentialDigest(_ value: String) -> String { tiers.credentialDigest(value) }
+
+  func contentDigest(_ bytes: [UInt8]) -> String { tiers.contentDigest(bytes) }
 }

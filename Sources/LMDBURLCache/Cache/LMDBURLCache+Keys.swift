@@ -39,6 +39,7 @@ extension LMDBURLCache {
       guard !url.isOtherHost(thanIn: fields) else { return nil }
       parts.hasFields = true
     }
+    if request.httpMethod != "GET", let query = query(request) { return cachingClient.placedQuery(query)?.key }
     var (keyURL, partition) = (url, "")
     if core.options.overrides == nil, core.options.rules.isEmpty {
       partition = core.options.partition(request)
@@ -66,10 +67,42 @@ extension LMDBURLCache {
       return nil
     }
     let cache = Unretained(self)
-    let found = core.lookup(key, url: url) { vary in cache.use { $0.matches(vary, request, parts: parts) } }
+    let matches = { (vary: VaryKey) in cache.use { $0.matches(vary, request, parts: parts) } }
+    let found =
+      core.lookup(key, url: url, where: matches)
+      ?? equivalentKey(for: request, key).flatMap { core.lookup($0, url: url, where: matches) }
     // The caller would use a suspect response without a validation.
     guard let found, !found.freshness.flags.contains(.suspect) else { return nil }
     return found
+  }
+
+  /// Returns the request for the caching client if it is a query; nil for another one.
+  private func query(_ request: URLRequest) -> CachingClientRequest? {
+    guard request.httpMethod == "QUERY" || request.httpMethod == "POST" else { return nil }
+    return clientRequest(request).flatMap { $0.isQuery ? $0 : nil }
+  }
+
+  private func clientRequest(_ request: URLRequest) -> CachingClientRequest? {
+    ownContext.clientRequest(request, context: RequestContext(request: request), cache: self)
+  }
+
+  /// Returns the key of the URLs that are equivalent to that of a GET, by the latest No-Vary-Search of their path; nil if
+  /// there is none.
+  func equivalentKey(for request: URLRequest, _ key: RequestKey) -> RequestKey? {
+    guard core.options.caching.usesNoVarySearch, key.queryContent == nil,
+      core.lookup(key.searchSpace, where: { _ in true }) != nil
+    else { return nil }
+    return clientRequest(request).flatMap { cachingClient.placedAmongEquivalents($0)?.key }
+  }
+
+  /// Returns the keys of the spaces whose records must be removed, so that nothing on any machine answers a request.
+  func spaceKeys(of request: URLRequest, _ key: RequestKey) -> [RequestKey] {
+    if key.queryContent != nil {
+      // The keys of queries differ between machines.
+      return core.fleet == nil ? [] : [key.querySpace(method: key.requestMethod)]
+    }
+    let space = key.searchSpace
+    return core.fleet != nil || core.mayHaveOtherUsers || core.holds(space) ? [space] : []
   }
 
   /// Creates the entry of a response that a caller stores with `storeCachedResponse(_:for:)`.

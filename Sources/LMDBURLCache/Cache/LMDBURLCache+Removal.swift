@@ -44,8 +44,10 @@ extension LMDBURLCache {
   ///
   /// - Complexity: The cost of a lookup.
   public func isCached(_ url: URL) -> Bool {
-    guard let key = key(for: URLRequest(url: url)) else { return false }
-    return core.lookup(key) { _ in true } != nil
+    let request = URLRequest(url: url)
+    guard let key = key(for: request) else { return false }
+    if core.lookup(key, where: { _ in true }) != nil { return true }
+    return equivalentKey(for: request, key).flatMap { core.lookup($0) { _ in true } } != nil
   }
 
   /// Makes everything stored so far durable.

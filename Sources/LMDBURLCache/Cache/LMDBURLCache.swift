@@ -283,10 +283,11 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   /// When it returns, no thread or process can read them. Like all removals, it waits for the disk.
   open override func removeCachedResponse(for request: URLRequest) {
     guard let key = key(for: request) else { return }
-    let removal = Removal(.key(key.bytes))
-    core.postingToFleet([removal]) {
-      revokeStorePermits(removal)
-      core.remove(key)
+    let keys = [key] + spaceKeys(of: request, key)
+    let removals = keys.map { Removal(.key($0.bytes)) }
+    core.postingToFleet(removals) {
+      for removal in removals { revokeStorePermits(removal) }
+      core.remove(keys)
     }
   }
 

@@ -37,7 +37,7 @@ extension TieredStorage {
   ///   - responseKey: The cache key of that response; nil if there is none.
   func remove(_ scopes: [RemovalScope], movingPast token: inout RemovalToken, of responseKey: RequestKey?) {
     connection.removeFromStore { store in
-      for scope in scopes { store.remove(scope, movingPast: &token, of: responseKey) }
+      store.remove(scopes, movingPast: &token, of: responseKey)
     }
     memory.removeAll { record in
       scopes.contains { scope in

@@ -37,6 +37,10 @@ extension TieredStorage {
     store?.credentialDigest(value) ?? ResponseStore.credentialDigestInProcess(value)
   }
 
+  func contentDigest(_ bytes: [UInt8]) -> String {
+    store?.contentDigest(bytes) ?? ResponseStore.contentDigestInProcess(bytes)
+  }
+
   /// Whether the storage policy, fields and freshness lifetime of a response allow storing it on disk.
   ///
   /// - Parameter request: Returns the request. Called only if the decision needs it.

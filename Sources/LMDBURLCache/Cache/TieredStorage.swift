@@ -263,12 +263,12 @@ final class TieredStorage: Sendable {
 
   // MARK: Removing
 
-  func remove(_ key: RequestKey) {
+  func remove(_ keys: [RequestKey]) {
     var token = connection.removalToken
-    remove(key, movingPast: &token, of: nil)
+    remove(keys, movingPast: &token, of: nil)
   }
 
-  /// Removes a key from both tiers.
+  /// Removes keys from both tiers.
   ///
   /// The removal from the store comes first: when it is logged, no covered copy in memory is served. Removing the
   /// copies from the memory tier only frees their bytes.
@@ -276,9 +276,12 @@ final class TieredStorage: Sendable {
   /// - Parameters:
   ///   - token: The token of a response that the removal does not cover; it is moved past the removal.
   ///   - responseKey: The cache key of that response; nil if there is none.
-  func remove(_ key: RequestKey, movingPast token: inout RemovalToken, of responseKey: RequestKey?) {
-    connection.removeFromStore { $0.remove(.key(key.bytes), movingPast: &token, of: responseKey) }
-    memory.remove(key)
+  func remove(_ keys: [RequestKey], movingPast token: inout RemovalToken, of responseKey: RequestKey?) {
+    guard !keys.isEmpty else { return }
+    connection.removeFromStore { store in
+      store.remove(keys.map { .key($0.bytes) }, movingPast: &token, of: responseKey)
+    }
+    for key in keys { memory.remove(key) }
   }
 
   /// Whether other caches may be fetching responses that they will store in this directory.
@@ -325,7 +328,7 @@ final class TieredStorage: Sendable {
       let before = store.removalToken
       memory.forEach { _ = use($0) }
       var after = before
-      store.remove(.everything, movingPast: &after, of: nil)
+      store.remove([.everything], movingPast: &after, of: nil)
       memory.forEach { entry in
         _ = entry.removalToken.compareExchange(expected: before, desired: after, ordering: .relaxed)
       }

@@ -28,6 +28,8 @@ extension CacheDirectory {
     package let cachingRules: [CachingRules.Match]
     /// The partition of the cache key.
     package let partition: String
+    /// The cache key; nil if the URL has none. That of a query has the digest of its content.
+    package let key: RequestKey?
   }
 
   /// Returns the effect that a request would have now: the decision of a cache with these options, and each check.
@@ -47,13 +49,18 @@ extension CacheDirectory {
   ) -> Explanation? {
     guard let head = request.head else { return nil }
     var clientRequest = CachingClientRequest(
-      head: head, body: request.hasBody ? .inContext : nil, policy: RequestPolicy(request.cachePolicy),
+      head: head, body: request.contentSource, policy: RequestPolicy(request.cachePolicy),
       partition: partition, rules: rules)
     clientRequest.readsBodyInPieces = true
     let machine = store.fleetMachine
     let storage = InspectedStorage(store: store, options: options, isCutOff: machine.map { !$0.hasLease } ?? false)
     let client = CachingClient(storage: storage, options: options, clock: { now })
-    let selected = storage.lookup(clientRequest)
+    clientRequest = client.placedQuery(clientRequest) ?? clientRequest
+    var selected = storage.lookup(clientRequest)
+    if selected == nil, let placed = client.placedAmongEquivalents(clientRequest) {
+      clientRequest = placed
+      selected = storage.lookup(placed)
+    }
     return Explanation(
       decision: client.explain(clientRequest, selected), variantCount: storage.variantCount(of: clientRequest),
       selected: selected?.response, varyNames: storage.varyNames(of: clientRequest),
@@ -62,7 +69,7 @@ extension CacheDirectory {
       machine: machine,
       cachingRules: rules.matches(
         of: head.url, contentType: selected?.fields["Content-Type"], hasResponse: selected != nil),
-      partition: clientRequest.partition)
+      partition: clientRequest.partition, key: clientRequest.key)
   }
 }
 
@@ -109,6 +116,8 @@ private struct InspectedStorage: ResponseStorage {
   func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBodyStream { .empty }
 
   func credentialDigest(_ value: String) -> String { store.credentialDigest(value) }
+  func contentDigest(_ bytes: [UInt8]) -> String { store.contentDigest(bytes) }
+  var usesRequestKeys: Bool { true }
 
   func store(_ proposal: ProposedResponse, for request: CachingClientRequest) {}
   func update(

@@ -82,6 +82,13 @@ extension URLRequest {
   /// Whether the request has content.
   var hasBody: Bool { httpBody != nil || httpBodyStream != nil }
 
+  /// The content for the caching client; nil without one. Only the content of a query must be in memory.
+  var contentSource: RequestBodySource? {
+    guard hasBody else { return nil }
+    guard let httpBody, httpMethod == "QUERY" || httpMethod == "POST" else { return .inContext }
+    return .bytes(httpBody)
+  }
+
   /// Returns this request with the URL, method and fields of `head`.
   func replacing(_ head: RequestHead) -> URLRequest {
     var request = self

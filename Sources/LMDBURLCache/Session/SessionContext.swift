@@ -195,7 +195,7 @@ final class SessionContext: @unchecked Sendable {
     if policy == .useProtocolCachePolicy { policy = sessionPolicy }
     let tiers = cache.core
     return CachingClientRequest(
-      head: head, body: request.hasBody ? .inContext : nil, policy: policy,
+      head: head, body: request.contentSource, policy: policy,
       partition: tiers.options.partition(request), overrides: tiers.options.overrides?(request),
       rules: tiers.options.rules, context: context)
   }

@@ -28,13 +28,13 @@ extension ResponseStore {
     remover.remove([Removal(scope, effect: .makeStale)])
   }
 
-  /// Removes the responses that a scope covers, except the response of `token`, which is moved past the removal.
+  /// Removes the responses that scopes cover, except the response of `token`, which is moved past the removals.
   ///
-  /// If another removal since the token may cover the response, the token stays, and both removals cover the response.
+  /// If another removal since the token may cover the response, the token stays, and all removals cover the response.
   ///
   /// - Parameter key: The cache key of the response; nil if any removal may cover it.
-  package func remove(_ scope: RemovalScope, movingPast token: inout RemovalToken, of key: RequestKey?) {
-    remover.remove(scope, movingPast: &token, of: key)
+  package func remove(_ scopes: [RemovalScope], movingPast token: inout RemovalToken, of key: RequestKey?) {
+    remover.remove(scopes, movingPast: &token, of: key)
   }
 
   /// Carries out removals, with one sync.

@@ -36,11 +36,12 @@ final class MemoryStorage: ResponseStorage {
   let whenLooked: @Sendable () -> Void
 
   init(
-    keeps: Bool = true, asksAgain: Bool = true, whenStoring: @escaping @Sendable () -> Void = {},
-    whenLooked: @escaping @Sendable () -> Void = {}
+    keeps: Bool = true, asksAgain: Bool = true, usesRequestKeys: Bool = true,
+    whenStoring: @escaping @Sendable () -> Void = {}, whenLooked: @escaping @Sendable () -> Void = {}
   ) {
     self.keeps = keeps
     self.asksAgain = asksAgain
+    self.usesRequestKeys = usesRequestKeys
     self.whenStoring = whenStoring
     self.whenLooked = whenLooked
   }
@@ -50,9 +51,9 @@ final class MemoryStorage: ResponseStorage {
     nextAction.withLock { $0 = action }
   }
 
-  private func key(_ request: CachingClientRequest) -> RequestKey? {
-    RequestKey(url: request.keyURL, partition: request.partition)
-  }
+  private func key(_ request: CachingClientRequest) -> RequestKey? { request.key }
+
+  let usesRequestKeys: Bool
 
   func lookup(_ request: CachingClientRequest) -> Entry? {
     defer {
@@ -109,9 +110,7 @@ final class MemoryStorage: ResponseStorage {
   ) {
     let groups = invalidation.groups
     state.withLock { state in
-      for url in invalidation.urls {
-        if let key = RequestKey(url: url, partition: request.partition) { state.entries[key] = nil }
-      }
+      for key in invalidation.keys { state.entries[key] = nil }
       for key in state.entries.keys where Invalidation.origin(of: URL(string: key.urlString)!) == invalidation.origin {
         state.entries[key]?.removeAll { !Set(CacheGroups.groups(of: $0.fields)).isDisjoint(with: groups) }
       }
@@ -140,5 +139,10 @@ final class MemoryStorage: ResponseStorage {
 
   func credentialDigest(_ value: String) -> String { "digest of \(value.count):\(value.hashValue)" }
 
-  var entryCount: Int { state.withLock { $0.entries.values.reduce(0) { $0 + $1.count } } }
+  /// The number of responses, without the records of key spaces.
+  var entryCount: Int {
+    state.withLock { state in
+      state.entries.reduce(0) { $0 + ($1.key.isKeySpace ? 0 : $1.value.count) }
+    }
+  }
 }

@@ -1,0 +1,150 @@
+import CacheModel
+import HTTPCaching
+
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
+
+/// How the key of a request was made, if it is not that of its URL.
+@usableFromInline
+final class KeyPlacement: Sendable {
+  /// A query, whose key contains a digest of its content.
+  struct Query: Sendable {
+    let method: String
+    /// The content to send; nil for none.
+    let body: RequestBodySource?
+    let content: QueryContent
+  }
+
+  /// The query, which the caching client treats as a GET of its equivalent resource (RFC 10008, section 2.2). Nil for other
+  /// requests.
+  let query: Query?
+  /// The variation of the space of equivalent URLs in which the key is; nil for other keys.
+  let variation: URLVariation?
+  /// The key that the machines of a fleet have in common, which has no nonce; nil for the record of a space.
+  let sharedKey: RequestKey?
+
+  private init(query: Query?, variation: URLVariation?, sharedKey: RequestKey?) {
+    self.query = query
+    self.variation = variation
+    self.sharedKey = sharedKey
+  }
+
+  /// The placement of a query in the space with a key.
+  convenience init(_ query: Query, in space: RequestKey) {
+    self.init(query: query, variation: nil, sharedKey: space)
+  }
+
+  /// The placement of a URL in a space of equivalent URLs.
+  ///
+  /// - Parameter urlKey: The key of the URL itself.
+  convenience init(_ variation: URLVariation, urlKey: RequestKey) {
+    self.init(query: nil, variation: variation, sharedKey: urlKey)
+  }
+
+  /// The placement of the record of a space.
+  static let space = KeyPlacement(query: nil, variation: nil, sharedKey: nil)
+}
+
+/// The part of a query that its cache key represents: the content, and the fields that change its meaning (RFC 10008,
+/// section 2.7).
+package struct QueryContent: Sendable {
+  /// The bytes whose digest is in the key: the length of each field and the field, then the content or its normal form.
+  package let bytes: [UInt8]
+  /// The size of the content that is sent.
+  package let byteCount: Int
+
+  init(_ content: Data, fields: HeaderFields, normalForm: QueryNormalForm?) {
+    let type = fields.values(of: "Content-Type").joined(separator: ",")
+    var bytes: [UInt8] = []
+    bytes.reserveCapacity(content.count + 64)
+    for value in [
+      Self.canonicalType(type), Self.lowercased(fields, "Content-Encoding"),
+      Self.lowercased(fields, "Content-Language"),
+    ] {
+      withUnsafeBytes(of: UInt32(value.utf8.count).littleEndian) { bytes += $0 }
+      bytes += value.utf8
+    }
+    // 10008 2.7: no-transform says that no normal form is wanted. Coded content has no form that could be compared.
+    let mayNormalize = normalForm != nil && !fields.contains("Content-Encoding") && !Self.forbidsTransformation(fields)
+    let normal = mayNormalize ? normalForm?.normalized(content, contentType: type.isEmpty ? nil : type) : nil
+    bytes += normal ?? content
+    self.bytes = bytes
+    byteCount = content.count
+  }
+
+  /// Returns a media type in one spelling: its names are case-insensitive, and spaces around `;` have no meaning (RFC
+  /// 9110, section 8.3.1). The values of parameters stay as they are, and so does a type with a quoted one.
+  private static func canonicalType(_ type: String) -> String {
+    guard !type.utf8.contains(UInt8(ascii: "\"")) else { return type }
+    return type.split(separator: ";").map { part in
+      let part = part.trimmingFieldSpace
+      guard let equals = part.firstIndex(of: "=") else { return part.lowercased() }
+      return part[..<equals].lowercased() + part[equals...]
+    }.joined(separator: ";")
+  }
+
+  /// Returns the values of a field whose elements are case-insensitive.
+  private static func lowercased(_ fields: HeaderFields, _ name: String) -> String {
+    let values = fields.values(of: name)
+    return values.isEmpty ? "" : values.joined(separator: ",").filter { $0 != " " && $0 != "\t" }.lowercased()
+  }
+
+  private static func forbidsTransformation(_ fields: HeaderFields) -> Bool {
+    fields.values(of: "Cache-Control").contains { $0.lowercased().contains("no-transform") }
+  }
+}
+
+extension StringProtocol {
+  /// The text without spaces and tabs at its ends.
+  fileprivate var trimmingFieldSpace: SubSequence {
+    let start = drop { $0 == " " || $0 == "\t" }
+    guard let last = start.lastIndex(where: { $0 != " " && $0 != "\t" }) else { return start }
+    return start[...last]
+  }
+}
+
+extension CachingClientRequest {
+  /// The maximum size of the content of a query that is cached: 1 MiB.
+  ///
+  /// The content is held in memory until the response is stored, because it is sent again after a lost connection. A query
+  /// with more content, or with content that is not ``RequestBodySource/bytes(_:)``, goes past the cache.
+  public static let maximumQueryContentByteCount = 1 << 20
+
+  /// Whether the request is a query, whose content is a part of its cache key: QUERY (RFC 10008), or a POST with
+  /// ``RequestOverrides/treatsAsQuery``.
+  ///
+  /// It is safe: its response invalidates nothing.
+  public var isQuery: Bool { head.method == "QUERY" || head.method == "POST" && overrides.treatsAsQuery }
+
+  /// The query as a part of a key; nil for another request, and for a query that goes past the cache.
+  var query: KeyPlacement.Query? {
+    guard isQuery, !head.namesOtherHost else { return nil }
+    let content: Data
+    switch body {
+    case nil: content = Data()
+    case .bytes(let bytes) where bytes.count <= Self.maximumQueryContentByteCount: content = bytes
+    case .bytes, .inContext: return nil
+    }
+    return KeyPlacement.Query(
+      method: head.method, body: body,
+      content: QueryContent(content, fields: head.fields, normalForm: overrides.queryNormalForm))
+  }
+
+  /// Whether the request has the content with which another one was placed.
+  func hasContent(of other: CachingClientRequest) -> Bool {
+    guard let placed = other.placement?.query else { return body == nil || !isQuery }
+    return query.map { $0.method == placed.method && $0.content.bytes == placed.content.bytes } ?? false
+  }
+
+  /// Whether the key is that of the URL, and not one in a key space.
+  package var isForURL: Bool { placement == nil }
+
+  /// The request under the key of its URL.
+  var atURL: CachingClientRequest {
+    guard placement?.variation != nil, let key = placement?.sharedKey else { return self }
+    return placed(at: key, nil)
+  }
+}
