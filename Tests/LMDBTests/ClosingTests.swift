@@ -20,7 +20,7 @@ struct ClosingTests {
     #expect(throws: LMDBError.self) { try environment.write { _ throws(LMDBError) in } }
     #expect(throws: LMDBError.self) { try environment.synchronize() }
     #expect(throws: LMDBError.self) { try environment.clearStaleReaders() }
-    #expect(throws: LMDBError.self) { try environment.extendFileToLastPage() }
+    #expect(throws: LMDBError.self) { try environment.reserveFileSpace(upToPage: 100) }
     #expect(throws: LMDBError.self) { try environment.setMapByteCount(2 << 20) }
     #expect(throws: LMDBError.self) { try environment.releaseFreePages() }
     #expect(environment.oldestReaderTransactionID() == .max)

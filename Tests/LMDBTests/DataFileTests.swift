@@ -102,6 +102,10 @@ struct DataFileTests {
     let condition = DataFile.inspect(path: directory.dataFile, mapByteCount: byteCount - page)
     #expect(condition == .largerThanMap(byteCount: byteCount, mapByteCount: byteCount - page))
     #expect(!condition.isUsable)
+    #expect(DataFile.usedByteCount(path: directory.dataFile) == byteCount)
+    try truncate(2 * byteCount)
+    #expect(DataFile.usedByteCount(path: directory.dataFile) == byteCount)
+    #expect(DataFile.usedByteCount(path: directory.path + "/missing") == 0)
   }
 
   @Test("The description of a condition states the reason")
@@ -112,36 +116,6 @@ struct DataFileTests {
     #expect("\(DataFile.Condition.otherVersion(2))" == "has LMDB's format 2 instead of 1")
     #expect("\(DataFile.Condition.unreadable(.init(code: .accessDenied, function: "open")))".contains("open failed"))
     #expect(!DataFile.Condition.otherOwner(7).isUsable)
-  }
-
-  @Test("A healthy file that is shorter than its last page number is extended")
-  func extendFileToLastPage() throws {
-    let environment = try directory.open(mapByteCount: mapByteCount)
-    let table = try environment.table("table", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
-    #expect(try !environment.extendFileToLastPage())
-    // Leave free pages in the middle of the file.
-    for key in 0..<6 as Range<UInt64> {
-      try environment.write { transaction throws(LMDBError) in
-        try table.put(bytes(key, 3_000), for: key, in: transaction)
-        try table.put(bytes(0, 20_000), for: 0, in: transaction)
-      }
-    }
-    try environment.write { transaction throws(LMDBError) in
-      try table.put(bytes(1), for: 1, in: transaction)
-      try table.put(bytes(99, 400_000), for: 99, in: transaction)
-      try table.remove(99, in: transaction)
-    }
-    guard case .tooShort = inspect() else {
-      Issue.record("\(inspect())")
-      return
-    }
-    let commits = environment.lastTransactionID
-    #expect(try environment.extendFileToLastPage())
-    #expect(inspect() == .healthy)
-    #expect(try !environment.extendFileToLastPage())
-    #expect(environment.lastTransactionID == commits)
-    let value = try environment.read { transaction throws(LMDBError) in try table.value(for: 1, in: transaction) }
-    #expect(value == bytes(1))
   }
 
   @Test("A file is healthy while a writer changes it")
@@ -160,36 +134,5 @@ struct DataFileTests {
     }
     threads.join()
     #expect(findings.all == [])
-  }
-
-  @Test("A file that lacks only free pages at its end is extended, and a truncated file is not")
-  func shortFile() throws {
-    let directory = TemporaryDirectory()
-    do {
-      let environment = try directory.open()
-      let table = try environment.table("table", key: BigEndianUInt64Codec.self, value: BytesCodec.self)
-      // Leave free pages in the middle of the file.
-      for key in 0..<6 as Range<UInt64> {
-        try environment.write { (transaction) throws(LMDBError) in
-          try table.put([UInt8](repeating: 1, count: 3000), for: key, in: transaction)
-          try table.put([UInt8](repeating: 1, count: 20_000), for: 0, in: transaction)
-        }
-      }
-      try environment.write { (transaction) throws(LMDBError) in
-        try table.put([1], for: 1, in: transaction)
-        try table.put([UInt8](repeating: 1, count: 400_000), for: 2, in: transaction)
-        _ = try table.remove(2, in: transaction)
-      }
-    }
-    guard case .tooShort = DataFile.inspect(path: directory.dataFile, mapByteCount: 1 << 20) else {
-      Issue.record("liblmdb has written free pages")
-      return
-    }
-    let data = try Data(contentsOf: URL(fileURLWithPath: directory.dataFile))
-    #expect(Glibc.truncate(directory.dataFile, 6 * 4096) == 0)
-    #expect(!DataFile.extendFileToLastPage(path: directory.dataFile))
-    try data.write(to: URL(fileURLWithPath: directory.dataFile))
-    #expect(DataFile.extendFileToLastPage(path: directory.dataFile))
-    #expect(DataFile.inspect(path: directory.dataFile, mapByteCount: 1 << 20) == .healthy)
   }
 }

@@ -24,7 +24,7 @@ struct ForkTests {
         step(3, isForked { () throws(LMDBError) in try environment.synchronize() })
         step(4, isForked { () throws(LMDBError) in try environment.setMapByteCount(2 << 20) })
         step(5, isForked { () throws(LMDBError) in _ = try environment.clearStaleReaders() })
-        step(6, isForked { () throws(LMDBError) in _ = try environment.extendFileToLastPage() })
+        step(6, isForked { () throws(LMDBError) in try environment.reserveFileSpace(upToPage: 100) })
         step(7, environment.lastTransactionID > 0)
         step(8, environment.openedProcessID == getppid())
         do throws(LMDBError) {

@@ -30,6 +30,28 @@ public enum DataFile {
     return condition
   }
 
+  /// Returns the size of the pages in use, which can be less than that of the file; 0 if it cannot be read.
+  ///
+  /// - Parameter path: The path of the data file.
+  public static func usedByteCount(path: String) -> Int {
+    let descriptor = FileDescriptor.open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+    guard descriptor >= 0 else { return 0 }
+    defer { close(descriptor) }
+    let page = Int(getpagesize())
+    return (0..<2).reduce(0) { largest, number in
+      let (meta, readCount) = readMeta(number, descriptor)
+      return readCount == MetaPage.byteCount && meta.isMeta && meta.lastPage < UInt64(Int.max / page)
+        ? max(largest, (Int(meta.lastPage) + 1) * page) : largest
+    }
+  }
+
+  private static func readMeta(_ number: Int, _ descriptor: CInt) -> (meta: MetaPage, readCount: Int) {
+    var bytes = [UInt8](repeating: 0, count: MetaPage.byteCount)
+    let offset = off_t(number * Int(getpagesize()))
+    let readCount = bytes.withUnsafeMutableBytes { pread(descriptor, $0.baseAddress, $0.count, offset) }
+    return (MetaPage(bytes), readCount)
+  }
+
   private static func inspectOnce(path: String, mapByteCount: Int) -> Condition {
     // O_NONBLOCK: do not wait for the writer of a pipe at this path.
     let descriptor = FileDescriptor.open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
@@ -47,10 +69,8 @@ public enum DataFile {
     let page = Int(getpagesize())
     var metas: [MetaPage] = []
     for number in 0..<2 {
-      var bytes = [UInt8](repeating: 0, count: MetaPage.byteCount)
-      let read = bytes.withUnsafeMutableBytes { pread(descriptor, $0.baseAddress, $0.count, off_t(number * page)) }
+      let (meta, read) = readMeta(number, descriptor)
       guard read >= 0 else { return .unreadable(.system("pread")) }
-      let meta = MetaPage(bytes)
       if read < MetaPage.byteCount {
         // A short text file is reported as foreign, not as too short.
         let isForeign = number == 0 && read >= MetaPage.magicEnd && !meta.isMeta

@@ -22,7 +22,7 @@ struct StoreOpener {
         remedy: "Use a kernel with pages of 4 KiB")
     }
     try ProcessLimits.check(
-      directory: directory.path, mapByteCount: mapByteCount,
+      directory: directory.path, mapByteCount: mapByteCount(isFirst: false),
       fileByteCount: isInspection ? 0 : wantedMapByteCount)
     // Do this before even a lock file is created.
     if isInspection { try inspectDataFile() }
@@ -136,7 +136,8 @@ struct StoreOpener {
   /// - Throws: ``StoreError``, with the code `corrupt` for a file that must be replaced.
   func inspectDataFile() throws(StoreError) {
     if isInspection, directory.hasFormerData { throw formerData() }
-    let condition = DataFile.inspect(path: directory.dataPath, mapByteCount: isInspection ? .max : mapByteCount)
+    let condition = DataFile.inspect(
+      path: directory.dataPath, mapByteCount: isInspection ? .max : mapByteCount(isFirst: false))
     switch condition {
     case .missing, .empty:
       guard isInspection else { return }
@@ -158,14 +159,9 @@ struct StoreOpener {
         remedy: "Run as that user, or choose another directory. A program can also set allowsUntrustedDirectory")
     case .healthy:
       return
-    case .tooShort where !isInspection:
-      // LMDB may count pages at the end that it never wrote. A process may have been killed before it extended the
-      // file.
-      if DataFile.extendFileToLastPage(path: directory.dataPath) { return }
     default:
-      break
+      throw corrupt(reason: "data.mdb \(condition)")
     }
-    throw corrupt(reason: "data.mdb \(condition)")
   }
 
   // MARK: Opening
@@ -200,6 +196,11 @@ struct StoreOpener {
   /// - Parameter isFirst: Whether no other process has the generation open.
   private func openData(isFirst: Bool) throws(StoreError) -> ResponseStore {
     let endGeneration: @Sendable () -> Void = { [directory] in directory.endGeneration() }
+    let mapByteCount = mapByteCount(isFirst: isFirst)
+    if isFirst, !isInspection, directory.dataFileByteCount > mapByteCount {
+      // After a lower capacity. In a longer file, other processes would have a larger map.
+      truncate(directory.dataPath, off_t(mapByteCount))
+    }
     let contents: RecordDatabase.Contents
     do throws(LMDBError) {
       contents = try RecordDatabase.open(
@@ -232,7 +233,7 @@ struct StoreOpener {
     let store = ResponseStore(context)
     do throws(LMDBError) {
       if isInspection {
-        try store.space.growMap(toCapacity: options.capacityByteCount)
+        try store.space.growMap(toCapacity: options.capacityByteCount, extendsFile: false)
         try store.indexMaintainer.prepareInspection(isAlone: isFirst)
       } else {
         try database.environment.clearStaleReaders()
@@ -269,7 +270,7 @@ struct StoreOpener {
 
   /// Whether the data file is so much larger than the capacity that its free list would take much of the capacity.
   private var isCapacityTooLowForFile: Bool {
-    let (byteCount, pageByteCount) = (directory.dataFileByteCount, Int(getpagesize()))
+    let (byteCount, pageByteCount) = (DataFile.usedByteCount(path: directory.dataPath), Int(getpagesize()))
     let minimum = StorageFormat.minimumPageCount(filePageCount: byteCount / pageByteCount)
     return byteCount > wantedMapByteCount && minimum * pageByteCount > wantedMapByteCount
   }
@@ -278,15 +279,17 @@ struct StoreOpener {
     StorageFormat.mapByteCount(capacityByteCount: options.capacityByteCount, pageByteCount: Int(getpagesize()))
   }
 
-  /// The map size for the capacity, or for an oversized file, whose free pages are returned later.
-  private var mapByteCount: Int {
-    let present = directory.dataFileByteCount
+  /// Returns the map size for the capacity, or for an oversized file, whose free pages are returned later.
+  ///
+  /// - Parameter isFirst: Whether no other process has the generation open, with a map as long as the file.
+  private func mapByteCount(isFirst: Bool) -> Int {
     // The capacity of a store that is only inspected is in the file.
-    if isInspection { return max(present, ResponseStore.minimumCapacityByteCount) }
+    if isInspection { return max(directory.dataFileByteCount, ResponseStore.minimumCapacityByteCount) }
+    guard isFirst else { return max(directory.dataFileByteCount, wantedMapByteCount) }
+    let used = DataFile.usedByteCount(path: directory.dataPath)
+    guard used > wantedMapByteCount else { return wantedMapByteCount }
     let pageByteCount = Int(getpagesize())
-    let wanted = wantedMapByteCount
-    guard present > wanted else { return wanted }
-    return (present + (1 << 20)) / pageByteCount * pageByteCount
+    return (used + (1 << 20)) / pageByteCount * pageByteCount
   }
 
   private func foreign(reason: String) -> StoreError {

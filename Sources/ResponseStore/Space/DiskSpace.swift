@@ -1,5 +1,7 @@
+import Glibc
 import LMDB
 import Synchronization
+import SystemFiles
 
 /// The page budget in force, and write transactions within it.
 ///
@@ -130,12 +132,28 @@ final class DiskSpace: Sendable {
     }
   }
 
-  /// Enlarges the map to the size for a capacity, unless it is already larger.
-  func growMap(toCapacity capacity: Int) throws(LMDBError) {
-    let mapByteCount = StorageFormat.mapByteCount(capacityByteCount: capacity, pageByteCount: database.pageByteCount)
-    if mapByteCount > database.environment.information.mapByteCount {
-      try database.environment.setMapByteCount(mapByteCount)
+  /// Enlarges the map to the size for a capacity, unless it is already larger, and the data file to the size of the map.
+  ///
+  /// The file is as long as the map, with holes. A commit may count pages at the end that liblmdb never wrote, and a file
+  /// without them would be like a truncated one.
+  ///
+  /// - Parameter extendsFile: False for a store that is only inspected.
+  func growMap(toCapacity capacity: Int, extendsFile: Bool = true) throws(LMDBError) {
+    let environment = database.environment
+    let presentByteCount = environment.information.mapByteCount
+    let mapByteCount = max(
+      presentByteCount,
+      StorageFormat.mapByteCount(capacityByteCount: capacity, pageByteCount: database.pageByteCount))
+    let directory = context.storeDirectory
+    if extendsFile, directory.dataFileByteCount < mapByteCount {
+      // Within a write transaction, another process cannot extend the file further in between.
+      try environment.write { (_) throws(LMDBError) in
+        guard directory.dataFileByteCount < mapByteCount else { return }
+        let rc = WriteSignals.suppressing { truncate(directory.dataPath, off_t(mapByteCount)) }
+        guard rc == 0 else { throw LMDBError(code: .init(rawValue: errno), function: "truncate") }
+      }
     }
+    if mapByteCount > presentByteCount { try environment.setMapByteCount(mapByteCount) }
   }
 
   // MARK: Reserve
@@ -196,12 +214,6 @@ final class DiskSpace: Sendable {
   /// Counts a commit. Call this after every commit of records.
   func noteCommit() {
     context.counts.count(1, .commits)
-    do throws(LMDBError) {
-      try database.environment.extendFileToLastPage()
-    } catch {
-      // The transaction is committed. Only a crash before the next commit would find the file too short.
-      context.log(.failedExtension, "The data file could not be extended: \(error)")
-    }
   }
 
   /// Begins a transaction on an oversized file only if the disk usage leaves space for the pages of one transaction.
