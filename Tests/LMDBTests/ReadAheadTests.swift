@@ -27,15 +27,55 @@ struct ReadAheadTests {
     }
     let before = try sum()
     #expect(try residentByteCount() > 1000)
-    // The second round uses the address of the map that the first round has found.
-    var residentPages = ResidentPages()
     for _ in 0..<2 {
       try fixture.environment.read { (transaction) throws(LMDBError) in
-        residentPages.release(of: fixture.environment, transaction)
+        fixture.environment.releaseResidentPages(in: transaction)
       }
       #expect(try residentByteCount() < 200)
       #expect(try sum() == before)
       #expect(try residentByteCount() > 1000)
+    }
+  }
+
+  @Test("The leaves of a table are found from any key on, window by window")
+  func leaves() throws {
+    let fixture = try Fixture(mapByteCount: 64 << 20)
+    // Enough for three levels.
+    try fixture.put(0..<30_000, byteCount: 1000)
+    func key(_ number: UInt64) throws -> [UInt8] {
+      try BigEndianUInt64Codec.withEncoded(number) { (bytes) throws(LMDBError) in [UInt8](bytes) }
+    }
+    try fixture.environment.read { (transaction) throws(LMDBError) in
+      let map = MappedPages(of: fixture.environment, transaction)
+      let tree = map?.tree(ofTable: Array("table".utf8), transaction)
+      let statistics = try fixture.table.statistics(in: transaction)
+      guard let map, let tree, tree.depth > 2 else {
+        Issue.record("The table was not found: \(statistics)")
+        return
+      }
+      #expect(map.tree(ofTable: Array("none".utf8), transaction) == nil)
+      func leaves(from start: [UInt8], to end: [UInt8]? = nil, limit: Int = .max) -> ReadAhead.Leaves {
+        var leaves = ReadAhead.Leaves(map: map, start: start, end: end, limit: limit)
+        leaves.collect(tree.root, level: tree.depth, first: nil)
+        return leaves
+      }
+      let all = leaves(from: [])
+      #expect(Set(all.pages).count == statistics.leafPageCount)
+      #expect(all.next == nil)
+      var (inWindows, start): ([Int], [UInt8]?) = ([], [])
+      while let first = start {
+        let window = leaves(from: first, limit: 700)
+        inWindows += window.pages
+        start = window.next
+      }
+      #expect(inWindows == all.pages)
+      do {
+        let half = try leaves(from: key(10_000), to: key(20_000))
+        #expect((statistics.leafPageCount / 4..<statistics.leafPageCount / 2).contains(half.pages.count))
+        #expect(try leaves(from: key(.max)).pages.count == 1)
+      } catch {
+        Issue.record("\(error)")
+      }
     }
   }
 }

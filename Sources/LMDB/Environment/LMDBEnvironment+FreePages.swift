@@ -111,7 +111,9 @@ extension LMDBEnvironment {
 
   /// Punches holes for pages.
   private func punch(_ pages: [Int], minimumRunPageCount: Int, _ descriptor: CInt) {
-    for run in Self.runs(of: pages) where run.count >= minimumRunPageCount {
+    // Longest first, because each run costs a system call regardless of its length.
+    let runs = Self.runs(of: pages).filter { $0.count >= minimumRunPageCount }.sorted { $0.count > $1.count }
+    for run in runs {
       let offset = off_t(run.lowerBound * pageByteCount)
       let length = off_t(run.count * pageByteCount)
       // Looking for data moves the descriptor's file offset. That is safe: no other thread or process writes now, and
@@ -124,8 +126,10 @@ extension LMDBEnvironment {
     }
   }
 
-  /// Groups adjacent pages into runs, longest first, because each run costs a system call regardless of its length.
-  private static func runs(of pages: [Int]) -> [Range<Int>] {
+  /// Groups adjacent pages into runs.
+  ///
+  /// - Parameter pages: The numbers of pages in ascending order.
+  static func runs(of pages: [Int]) -> [Range<Int>] {
     var runs: [Range<Int>] = []
     for page in pages {
       if let last = runs.last, last.upperBound == page {
@@ -134,7 +138,7 @@ extension LMDBEnvironment {
         runs.append(page..<(page + 1))
       }
     }
-    return runs.sorted { $0.count > $1.count }
+    return runs
   }
 
   private func blockByteCount(_ descriptor: CInt) throws(LMDBError) -> Int {

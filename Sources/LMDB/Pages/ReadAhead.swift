@@ -1,6 +1,6 @@
 internal import Glibc
 
-/// Asks the operating system to read the pages of a table before a scan in key order reaches them.
+/// Asks the operating system to read the leaves of a table before a scan in key order reaches them.
 ///
 /// Successive leaves of a table are scattered over the file, so the kernel's own read-ahead would mostly read other
 /// pages. The branch pages of the table contain the leaves' positions. They are read two windows ahead of the scan. The
@@ -10,7 +10,6 @@ internal import Glibc
 public struct ReadAhead: Sendable {
   private let table: [UInt8]
   private let windowPageCount: Int
-  private let includesLargeValues: Bool
   private let end: [UInt8]?
   /// The first key of the last requested window. When the scan reaches it, the next window is requested.
   private var windowStart: [UInt8]?
@@ -24,13 +23,10 @@ public struct ReadAhead: Sendable {
   ///   - table: The table's name.
   ///   - windowPageCount: The approximate number of pages per request; 2048 (8 MiB) by default. Twice as many can be in
   ///     memory before the scan needs them.
-  ///   - includesLargeValues: Whether to request overflow pages, too; false by default. This reads the leaves that lead
-  ///     to them, so use it for tables whose values are mostly large.
   ///   - end: The key at which the scan ends; nil, the default, for the table's end.
-  public init(table: String, windowPageCount: Int = 2048, includesLargeValues: Bool = false, end: [UInt8]? = nil) {
+  public init(table: String, windowPageCount: Int = 2048, end: [UInt8]? = nil) {
     self.table = Array(table.utf8)
     self.windowPageCount = windowPageCount
-    self.includesLargeValues = includesLargeValues
     self.end = end
   }
 
@@ -42,108 +38,58 @@ public struct ReadAhead: Sendable {
     to key: [UInt8], in environment: LMDBEnvironment, _ transaction: borrowing ReadTransaction
   ) {
     if !hasBegun || next.map({ $0.lexicographicallyPrecedes(key) }) == true {
-      guard let following = request(from: key, environment, transaction) else { return }
       hasBegun = true
-      (windowStart, next) = (following.next, following.next)
+      next = request(from: key, environment, transaction)
+      windowStart = next
     } else if windowStart.map({ key.lexicographicallyPrecedes($0) }) ?? true {
       return
     }
-    guard let start = next, let following = request(from: start, environment, transaction) else {
-      // The last window was requested, or the file changed while it was read; then the next call tries again.
-      return
-    }
-    (windowStart, next) = (following.next == nil ? nil : start, following.next)
+    guard let start = next else { return }
+    next = request(from: start, environment, transaction)
+    windowStart = next == nil ? nil : start
   }
 
-  /// Requests the pages from a key on; nil if they could not be determined.
+  /// Requests the pages from a key on. Returns the first key after them; nil at the end.
   private func request(
     from key: [UInt8], _ environment: LMDBEnvironment, _ transaction: borrowing ReadTransaction
-  ) -> PageExtents? {
-    var extents = PageExtents(
-      start: key, end: end, pageCount: windowPageCount, includesLargeValues: includesLargeValues)
+  ) -> [UInt8]? {
     // Reading ahead only saves time.
-    guard let descriptor = try? environment.dataDescriptor() else { return nil }
-    do throws(UnexpectedPage) {
-      try extents.find(in: TreeWalk(descriptor: descriptor, commit: transaction.id), table: table)
-    } catch {
-      return nil
+    guard let map = MappedPages(of: environment, transaction), let tree = map.tree(ofTable: table, transaction),
+      let descriptor = try? environment.dataDescriptor()
+    else { return nil }
+    var leaves = Leaves(map: map, start: key, end: end, limit: windowPageCount)
+    leaves.collect(tree.root, level: tree.depth, first: nil)
+    for run in LMDBEnvironment.runs(of: leaves.pages.sorted()) {
+      let (start, count) = (run.lowerBound * environment.pageByteCount, run.count * environment.pageByteCount)
+      posix_fadvise(descriptor, off_t(start), off_t(count), POSIX_FADV_WILLNEED)
     }
-    for run in extents.runs {
-      let byteCount = Int(run.count) * environment.pageByteCount
-      posix_fadvise(
-        descriptor, off_t(Int(run.lowerBound) * environment.pageByteCount), off_t(byteCount), POSIX_FADV_WILLNEED)
-    }
-    return extents
-  }
-}
-
-/// The pages of a table from a key on.
-struct PageExtents {
-  /// The key to start at.
-  let start: [UInt8]
-  /// Pages whose keys are all at or after this key are left out; nil for no limit.
-  let end: [UInt8]?
-  let includesLargeValues: Bool
-  /// The first key after the pages found; nil at the end.
-  var next: [UInt8]?
-  private var remainingPageCount: Int
-  private var pages: [Range<UInt64>] = []
-
-  init(start: [UInt8], end: [UInt8]? = nil, pageCount: Int, includesLargeValues: Bool) {
-    self.start = start
-    self.end = end
-    self.includesLargeValues = includesLargeValues
-    remainingPageCount = pageCount
+    return leaves.next
   }
 
-  private mutating func append(_ range: Range<UInt64>) {
-    pages.append(range)
-    remainingPageCount -= range.count
-  }
+  /// The leaves of a table from a key on.
+  struct Leaves {
+    let map: MappedPages
+    let start: [UInt8]
+    let end: [UInt8]?
+    let limit: Int
+    var pages: [Int] = []
+    /// The first key after the pages found; nil at the end.
+    var next: [UInt8]?
 
-  /// Finds the pages of a table in key order. Reads leaves only to find the pages of large values.
-  mutating func find(in walk: TreeWalk, table: [UInt8]) throws(UnexpectedPage) {
-    guard let tree = try walk.table(table), tree.root != .max else { return }
-    try collect(walk, page: tree.root, level: tree.depth, first: nil)
-  }
-
-  /// - Parameter first: The lowest key that the page may contain; nil for no bound.
-  private mutating func collect(
-    _ walk: TreeWalk, page number: UInt64, level: Int, first: [UInt8]?
-  ) throws(UnexpectedPage) {
-    if level <= 1 {
-      append(number..<(number + 1))
-      guard includesLargeValues else { return }
-    }
-    let (page, nodes) = try walk.readNodes(of: number, level: level)
-    for (index, node) in nodes.enumerated() {
-      guard level > 1 else {
-        if let pages = try walk.overflowPages(of: page, node) { append(pages) }
-        continue
-      }
-      // Skip children whose keys are all before the start.
-      if index + 1 < nodes.count, !start.lexicographicallyPrecedes(page.key(nodes[index + 1])) { continue }
-      let first = index > 0 ? page.key(node) : first
-      if let end, let first, !first.lexicographicallyPrecedes(end) { return }
-      if remainingPageCount <= 0 {
-        next = first
-        return
-      }
-      try collect(walk, page: try page.child(node), level: level - 1, first: first)
-      if next != nil { return }
-    }
-  }
-
-  /// The pages in file order, with adjacent pages joined.
-  var runs: [Range<UInt64>] {
-    var runs: [Range<UInt64>] = []
-    for extent in pages.sorted(by: { $0.lowerBound < $1.lowerBound }) {
-      if let last = runs.last, last.upperBound >= extent.lowerBound {
-        runs[runs.count - 1] = last.lowerBound..<max(last.upperBound, extent.upperBound)
-      } else {
-        runs.append(extent)
+    /// - Parameter first: The lowest key that the page may contain; nil for no bound.
+    mutating func collect(_ page: Int, level: Int, first: [UInt8]?) {
+      guard level > 1 else { return pages.append(page) }
+      guard let nodes = map.branch(page) else { return }
+      for (index, node) in nodes.enumerated() {
+        // Skip children whose keys are all before the start.
+        if index + 1 < nodes.count, !start.lexicographicallyPrecedes(nodes[index + 1].key) { continue }
+        let first = index > 0 ? node.key : first
+        if let end, let first, !first.lexicographicallyPrecedes(end) { return }
+        if pages.count >= limit { next = first }
+        if next != nil { return }
+        collect(node.page, level: level - 1, first: first)
+        if next != nil { return }
       }
     }
-    return runs
   }
 }

@@ -1,5 +1,6 @@
 import CacheModel
 import FoundationEssentials
+import Glibc
 import LMDB
 
 /// A check of all tables against each other, in steps that hold a bounded number of rows.
@@ -22,8 +23,6 @@ struct StoreCheck {
   /// Whether no process has committed since the beginning, so that all counts belong to one snapshot.
   var isOneSnapshot = true
   private var unreleasedByteCount = 0
-  private var residentPages = ResidentPages()
-  private let initialFileByteCount = ResidentPages.fileByteCount ?? 0
   private var nextRowID: UInt64 = 0
   private var nextTime = DateKey(time: 0, rowID: 0)
   var nextIndexCell = 0
@@ -32,7 +31,7 @@ struct StoreCheck {
   var strayEntries: Set<IndexEntry> = []
   var walked = Sums()
   private var headReadAhead = RecordReadAhead()
-  private var bodyReadAhead = ReadAhead(table: StorageFormat.bodiesTable, includesLargeValues: true)
+  private var bodyReadAhead = ReadAhead(table: StorageFormat.bodiesTable)
 
   private enum Phase {
     /// Checks record headers with their bodies, and their rows in the other tables.
@@ -104,14 +103,11 @@ struct StoreCheck {
 
   /// Counts the bytes read, and releases resident pages in a process that only inspects the store.
   mutating func noteRead(_ byteCount: Int, _ transaction: borrowing ReadTransaction) {
-    // A fault maps up to 16 pages around it, and each read leads to other tables.
-    unreleasedByteCount += byteCount + 2 * 16 * database.pageByteCount
+    // Each read leads to other tables.
+    unreleasedByteCount += byteCount + database.pageByteCount
     guard unreleasedByteCount > 16 << 20, context.options.opensExistingOnly else { return }
     unreleasedByteCount = 0
-    // Only if many pages are resident: often the same pages are read again, and mapping them again takes most of the
-    // time.
-    if let byteCount = ResidentPages.fileByteCount, byteCount - initialFileByteCount < 24 << 20 { return }
-    residentPages.release(of: database.environment, transaction)
+    database.environment.releaseResidentPages(in: transaction)
     database.index.current?.releaseResidentPages()
   }
 
@@ -201,6 +197,9 @@ struct StoreCheck {
     var count = 0
     try database.forEachChunk(ofBody: bodyID, in: transaction) { (index, chunk) in
       guard count < chunks.count, index == count else { return false }
+      // At once, because a page fault reads one page.
+      let start = UInt(bitPattern: chunk.baseAddress) & ~UInt(database.pageByteCount - 1)
+      madvise(UnsafeMutableRawPointer(bitPattern: start), chunk.count, MADV_WILLNEED)
       hash.append(chunk)
       if chunk.count != chunks.range(count).count { isComplete = false }
       count += 1

@@ -79,7 +79,6 @@ extension ResponseStore {
     let total = entryCount
     var start: UInt64? = 0
     var done = 0
-    var pages = ResidentPages()
     while let first = start {
       start = nil
       var rowCount = 0
@@ -98,7 +97,7 @@ extension ResponseStore {
           }
           return true
         }
-        pages.release(of: context.database.environment, transaction)
+        context.database.environment.releaseResidentPages(in: transaction)
       }
       done += rowCount
       progress(done, total)

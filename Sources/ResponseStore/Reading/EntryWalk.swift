@@ -16,9 +16,7 @@ struct EntryWalk {
   private var batchCount = 64
   private var nextRowID: UInt64? = 0
   private var nextDate: DateKey? = DateKey(time: 0, rowID: 0)
-  private var residentPages = ResidentPages()
   private var headReadAhead = RecordReadAhead()
-  private var dateReadAhead = ReadAhead(table: StorageFormat.datesTable, windowPageCount: 64)
 
   init(_ entries: StoredEntries) {
     context = entries.store.context
@@ -34,7 +32,7 @@ struct EntryWalk {
       defer {
         // A process that only inspects the store need not keep the pages.
         if context.options.opensExistingOnly, batchCount == Self.maximumBatchCount {
-          residentPages.release(of: database.environment, transaction)
+          database.environment.releaseResidentPages(in: transaction)
         }
       }
       let tombstones = try context.removals.activeTombstones(in: transaction)
@@ -69,9 +67,6 @@ struct EntryWalk {
     _ tombstones: [Tombstone], _ transaction: borrowing ReadTransaction
   ) throws(LMDBError) -> [StoredResponseInfo] {
     let start = nextDate ?? DateKey(time: .max, rowID: .max)
-    if batchCount == Self.maximumBatchCount {
-      dateReadAhead.advance(to: try DateKeyCodec.bytes(of: start), in: database.environment, transaction)
-    }
     let found = try database.rows(from: start, limit: batchCount, in: transaction)
     nextDate = found.end
     let rowIDs = found.rows.map(\.rowID)

@@ -23,8 +23,6 @@ public final class StoredBody: Sendable {
   private let reader: Reader
   /// Keeps the store open.
   private let store: ResponseStore
-  /// The location of the map at the last read.
-  private let residentPages = Monitor(ResidentPages())
 
   init(_ location: Location, in store: ResponseStore) {
     self.location = location
@@ -40,9 +38,7 @@ public final class StoredBody: Sendable {
   ///   no freed page can be reused.
   public func read(_ range: Range<Int>) -> Data? {
     guard range.lowerBound >= 0, range.upperBound <= byteCount else { Trap.outsideBody(range, byteCount) }
-    var pages = residentPages.withLock { $0 }
-    defer { residentPages.withLock { $0 = pages } }
-    return reader.copyBytes(range, of: location.bodyID, location.chunks, releasing: &pages)
+    return reader.copyBytes(range, of: location.bodyID, location.chunks)
   }
 }
 
@@ -62,9 +58,7 @@ extension Reader {
     }
   }
 
-  fileprivate func copyBytes(
-    _ range: Range<Int>, of bodyID: UInt64, _ chunks: ChunkLayout, releasing pages: inout ResidentPages
-  ) -> Data? {
+  fileprivate func copyBytes(_ range: Range<Int>, of bodyID: UInt64, _ chunks: ChunkLayout) -> Data? {
     guard isUsable, !range.isEmpty else { return range.isEmpty ? Data() : nil }
     do throws(LMDBError) {
       return try read { (transaction) throws(LMDBError) -> Data? in
@@ -76,7 +70,7 @@ extension Reader {
           copy.append(
             contentsOf: UnsafeRawBufferPointer(rebasing: chunk[part.lowerBound - start..<part.upperBound - start]))
           // Otherwise a large body would become resident memory of this process.
-          pages.release(chunk, of: database.environment, transaction)
+          database.environment.releaseResidentPages(of: chunk, in: transaction)
         }
         return copy
       }
