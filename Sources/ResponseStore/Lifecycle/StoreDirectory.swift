@@ -340,9 +340,12 @@ final class StoreDirectory: @unchecked Sendable {
   static func hasFile(_ name: String, in directory: String) -> Bool { access(directory + "/" + name, F_OK) == 0 }
 
   /// The length of the data file, or 0.
-  var dataFileByteCount: Int {
+  var dataFileByteCount: Int { Self.byteCount(of: dataPath) }
+
+  /// Returns the length of a file, or 0.
+  static func byteCount(of path: String) -> Int {
     var status = stat()
-    return stat(dataPath, &status) == 0 ? Int(status.st_size) : 0
+    return stat(path, &status) == 0 ? Int(status.st_size) : 0
   }
 
   /// The allocated bytes of the data file.

@@ -99,8 +99,8 @@ struct StoreOpener {
     if isAlone, directory.hasCrashedRepeatedly {
       beginGeneration(because: "three processes in a row ended within a transaction or while they opened the data")
     }
-    if isAlone, isCapacityTooLowForFile {
-      beginGeneration(because: "the data file is far larger than the capacity")
+    if isAlone, isCapacityTooLowForFiles {
+      beginGeneration(because: "the files are far larger than the capacity")
     }
     return true
   }
@@ -268,11 +268,13 @@ struct StoreOpener {
     if creates, isFirst { unlink(directory.path(of: EventWatch.fileName)) }
   }
 
-  /// Whether the data file is so much larger than the capacity that its free list would take much of the capacity.
-  private var isCapacityTooLowForFile: Bool {
+  /// Whether the data file is so much larger than the capacity that its free list would take much of the capacity, or
+  /// the removal log is. Its size follows from the capacity with which the generation began.
+  private var isCapacityTooLowForFiles: Bool {
     let (byteCount, pageByteCount) = (DataFile.usedByteCount(path: directory.dataPath), Int(getpagesize()))
     let minimum = StorageFormat.minimumPageCount(filePageCount: byteCount / pageByteCount)
     return byteCount > wantedMapByteCount && minimum * pageByteCount > wantedMapByteCount
+      || StoreDirectory.byteCount(of: directory.removalLogPath) > wantedMapByteCount / 8
   }
 
   private var wantedMapByteCount: Int {

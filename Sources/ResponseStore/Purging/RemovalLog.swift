@@ -119,8 +119,12 @@ final class RemovalLog: @unchecked Sendable {
   ///   - lastApplied: The last removal that was applied to the database.
   ///   - known: The last removal that a writer of the database knew.
   ///   - isSameBoot: Whether the page cache has kept the words since a process last used them.
-  /// - Returns: The unreadable frames, which may have contained any removal; see ``overwrite(unreadable:)``.
-  func recover(lastApplied: UInt64, known: UInt64, isSameBoot: Bool) throws(Failure) -> [Int] {
+  /// - Returns: False if a frame is unreadable, which may have contained any removal. Then nothing is changed.
+  func recover(lastApplied: UInt64, known: UInt64, isSameBoot: Bool) throws(Failure) -> Bool {
+    let numbers = (0..<frameCount).map { RemovalFrame.number(in: frame($0)) }
+    for (index, number) in numbers.enumerated() where number == nil {
+      if frame(index).contains(where: { $0 != 0 }) { return false }
+    }
     // When a removal is published, it and all earlier ones are durable. A removal after a gap was not published.
     let first = max(lastApplied, known)
     var last = first
@@ -128,39 +132,14 @@ final class RemovalLog: @unchecked Sendable {
     // A higher number is that of a process that ended before its removal was in force. The words fit the frames, unless
     // they are older: then any of the removals may have been in force.
     if isSameBoot, (first...last).contains(sequence), (last...last + 1).contains(written) { last = sequence }
-    var unreadable: [Int] = []
-    for index in 0..<frameCount {
-      let bytes = frame(index)
-      if let number = RemovalFrame.number(in: bytes) {
-        if number > last { try write(RemovalFrame.empty, toFrame: index) }
-      } else if bytes.contains(where: { $0 != 0 }) {
-        unreadable.append(index)
-      }
+    for (index, number) in numbers.enumerated() where number ?? 0 > last {
+      try write(RemovalFrame.empty, toFrame: index)
     }
     guard fdatasync(file.number) == 0 else { throw .system(errno) }
     word(Offset.lastApplied).pointee.store(lastApplied, ordering: .relaxed)
     word(Offset.written).pointee.store(last, ordering: .relaxed)
     word(Offset.sequence).pointee.store(last, ordering: .releasing)
-    return unreadable
-  }
-
-  /// Makes frames readable that ``recover(lastApplied:known:)`` found unreadable, so that the next open does not remove
-  /// everything again.
-  ///
-  /// Call this while no other process uses the directory, and only if a removal of everything is in force or the log is
-  /// full. Each frame receives a removal of everything with the last number that the frame can have had. The numbers
-  /// then have no gap, even if a power failure undoes the commit that applied some of them. A frame that was never used
-  /// is cleared. After a crash during this call, the next open repeats it for the rest of the frames.
-  func overwrite(unreadable frames: [Int]) throws(Failure) {
-    guard !frames.isEmpty else { return }
-    let last = sequence
-    for index in frames where RemovalFrame.number(in: frame(index)) == nil {
-      let age = (last % UInt64(frameCount) + UInt64(frameCount) - UInt64(index)) % UInt64(frameCount)
-      let bytes =
-        last > age ? RemovalFrame(number: last - age, scope: .everything, mode: .hard).encoded : RemovalFrame.empty
-      try write(bytes, toFrame: index)
-    }
-    guard fdatasync(file.number) == 0 else { throw .system(errno) }
+    return true
   }
 
   // MARK: Reading
@@ -193,8 +172,8 @@ final class RemovalLog: @unchecked Sendable {
     // Copy the frame, because another process may be writing it. The checksum shows an incomplete copy.
     let copy = [UInt8](frame(of: number))
     if let found = copy.withUnsafeBytes({ RemovalFrame.number(in: $0) }), found > number { return nil }
-    if let frame = copy.withUnsafeBytes({ RemovalFrame($0) }), frame.number == number {
-      return Tombstone(sequence: number, scope: frame.scope, mode: frame.mode, lastRowID: .max)
+    if let tombstone = copy.withUnsafeBytes({ RemovalFrame.decode($0) }), tombstone.sequence == number {
+      return tombstone
     }
     return number <= lastApplied ? nil : Tombstone(sequence: number, scope: .everything, lastRowID: .max)
   }
@@ -255,8 +234,7 @@ final class RemovalLog: @unchecked Sendable {
     // First the number, so that no frame is overlooked after the end of this process.
     word(Offset.written).pointee.store(number, ordering: .releasing)
     do throws(Failure) {
-      let frame = RemovalFrame(number: number, scope: scope, mode: mode)
-      try write(frame.encoded, toFrame: Int(number % UInt64(frameCount)))
+      try write(RemovalFrame.encode(number, scope, mode), toFrame: Int(number % UInt64(frameCount)))
     } catch {
       claims.release(number...number)
       throw error
@@ -326,7 +304,7 @@ final class RemovalLog: @unchecked Sendable {
   private func overwriteAbandoned(before end: UInt64) throws(Failure) -> Bool {
     var isChanged = false
     for number in sequence + 1..<max(sequence + 1, min(end, written + 1)) where !claims.isClaimed(number) {
-      let bytes = RemovalFrame(number: number, scope: .nothing, mode: .hard).encoded
+      let bytes = RemovalFrame.encode(number, .nothing, .hard)
       // Its process may have put it in force meanwhile.
       guard number > sequence, !frame(of: number).elementsEqual(bytes) else { continue }
       try write(bytes, toFrame: Int(number % UInt64(frameCount)))
