@@ -16,10 +16,10 @@ struct StoreCheckTests {
     var violation: String {
       switch self {
       case .missingDate: "has no date"
-      case .strayDate: "The date of row 99999 is not that of its record"
+      case .strayDate: "dates and"
       case .foreignDate: "names another key"
       case .missingCell: "is not in the index under its key"
-      case .strayCell: "The index names row 99999, which has no record"
+      case .strayCell: "The index has"
       case .strayChunk: "1 chunks belong to no record"
       case .missingChunk: "is incomplete"
       case .head: "is malformed or does not match its checksum"

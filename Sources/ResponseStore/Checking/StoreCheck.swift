@@ -5,10 +5,8 @@ import LMDB
 
 /// A check of all tables against each other, in steps that hold a bounded number of rows.
 ///
-/// The check keeps no set of the rows that it has seen. It looks up the rows of each record header in the other tables.
-/// Each record header has its own rows there, so equal counts mean that no other row exists. Only if counts differ, or
-/// belong to different snapshots, `dates` is scanned and each row is looked up. A chunk does not identify its record
-/// header. Chunks without one are therefore only counted, and only in a single snapshot.
+/// The check keeps no set of the rows that it has seen. It looks up the rows of each record header in the other tables
+/// and in the index. Each record header has its own rows there, so equal counts mean that no other row exists.
 ///
 /// The index follows the last commit, not a snapshot. Apparent errors in the index are checked again in a snapshot of
 /// the last commit. An absent index is not checked.
@@ -18,17 +16,16 @@ struct StoreCheck {
   private let maximumSnapshotAge: Duration
   var result: StoreVerification
 
-  private var phases: [Phase] = [.heads, .sums]
+  private var phases: [Phase] = [.heads, .sums, .index]
   private var lastSnapshot: UInt64?
   /// Whether no process has committed since the beginning, so that all counts belong to one snapshot.
   var isOneSnapshot = true
   private var unreleasedByteCount = 0
   private var nextRowID: UInt64 = 0
-  private var nextTime = DateKey(time: 0, rowID: 0)
-  var nextIndexCell = 0
-  /// Rows that the index seems to lack, and index entries that seem to have no row.
+  /// Whether the snapshot was renewed for the check of the index.
+  private var hasSnapshotForIndex = false
+  /// Rows that the index seems to lack.
   var unindexedRows: Set<UInt64> = []
-  var strayEntries: Set<IndexEntry> = []
   var walked = Sums()
   private var headReadAhead = RecordReadAhead()
   private var bodyReadAhead = ReadAhead(table: StorageFormat.bodiesTable)
@@ -36,12 +33,10 @@ struct StoreCheck {
   private enum Phase {
     /// Checks record headers with their bodies, and their rows in the other tables.
     case heads
-    /// Compares the counts, and decides whether to scan `dates`.
+    /// Compares the counts.
     case sums
-    /// Checks that each row of `dates` has a record header.
-    case dates
-    /// Counts the records of the index; looks up each of them; repeats the checks that seemed to fail.
-    case indexCount, index, indexAgain
+    /// Compares the index with the record headers.
+    case index
   }
 
   /// Counts over all record headers.
@@ -89,15 +84,14 @@ struct StoreCheck {
     case .sums:
       try compareSums(in: transaction)
       return true
-    case .dates:
-      return try checkDates(in: transaction, mayGoOn)
-    case .indexCount:
-      if countIndex(in: transaction) != walked.entryCount { phases.insert(.index, at: 1) }
-      return true
     case .index:
-      return try checkIndex(in: transaction, mayGoOn)
-    case .indexAgain:
-      return try checkIndexAgain(in: transaction)
+      // In a new snapshot, because the index follows the last commit.
+      if !hasSnapshotForIndex, database.environment.lastTransactionID != transaction.id {
+        hasSnapshotForIndex = true
+        return false
+      }
+      try checkIndex(in: transaction)
+      return true
     }
   }
 
@@ -238,9 +232,10 @@ struct StoreCheck {
       result.report("The counters say \(counters.payloadByteCount) bytes, there are \(walked.payloadByteCount)")
     }
     if isOneSnapshot { try compareChunks(in: transaction) }
-    let dateCount = try database.rowCounts(in: transaction).dates
-    if !isOneSnapshot || dateCount != entryCount { phases.append(.dates) }
-    phases += [isOneSnapshot ? .indexCount : .index, .indexAgain]
+    let counts = try database.rowCounts(in: transaction)
+    if counts.dates != counts.records {
+      result.report("There are \(counts.dates) dates and \(counts.records) records")
+    }
   }
 
   /// Compares the number of chunks. Chunks of a body that is being written or deleted have no record header.
@@ -255,27 +250,6 @@ struct StoreCheck {
     let count = try database.rowCounts(in: transaction).chunks
     if count > walked.chunkCount + partialCount {
       result.report("\(count - walked.chunkCount - partialCount) chunks belong to no record")
-    }
-  }
-
-  // MARK: From dates to heads
-
-  /// Looks up each row of `dates` in the record logs.
-  private mutating func checkDates(
-    in transaction: borrowing ReadTransaction, _ mayGoOn: () -> Bool
-  ) throws(LMDBError) -> Bool {
-    while true {
-      let found = try database.rows(from: nextTime, limit: 256, in: transaction)
-      for date in found.rows {
-        let time = try database.heads.withHeader(of: date.rowID, in: transaction) {
-          SortableTimestamp.encode($0.storedAt)
-        }
-        if time != date.time { result.report("The date of row \(date.rowID) is not that of its record") }
-        noteRead(database.pageByteCount, transaction)
-      }
-      guard let end = found.end else { return true }
-      nextTime = end
-      if !mayGoOn() { return false }
     }
   }
 }
