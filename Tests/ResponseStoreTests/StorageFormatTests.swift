@@ -160,7 +160,7 @@ struct StorageFormatTests {
       #expect(file.count == 4096 + journal + (cellCount + 512) * 16 + cellCount / 4 * 8)
       #expect(word(24) != 0, "the number of the file")
       let status = try Data(contentsOf: URL(fileURLWithPath: store.directory + "/users.lock"))
-      #expect(status.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: 256 + 8, as: UInt64.self) } == word(24))
+      #expect(status.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: 256, as: UInt64.self) } == word(24))
       var attributes = stat()
       #expect(stat(store.directory + "/data-1/LMDBURLCache.index", &attributes) == 0)
       #expect((word(32), word(40)) == (UInt64(attributes.st_ino), UInt64(attributes.st_dev)))

@@ -31,6 +31,10 @@ final class SharedStatusPage: @unchecked Sendable {
     case openCount = 232
     /// The generation that ``openCount`` counts.
     case openedGeneration = 240
+    /// The number of the index file in use; see ``IndexMapping``. 0 if there is none, and the disk tier is off. The
+    /// holder of the database's write lock changes it. A number of an ended generation, from a process that was
+    /// suspended, counts as none until the next write transaction.
+    case indexNumber = 256
   }
 
   /// Maps the beginning of an open file; nil if the disk is full, with the reason in `errno`.
@@ -68,16 +72,7 @@ final class SharedStatusPage: @unchecked Sendable {
     set { pointer(to: word).pointee.store(newValue, ordering: .relaxed) }
   }
 
-  /// The offset of the numbers of index files, and how many there are. A suspended process may still change that of its
-  /// generation, which is therefore not the one of the next generations.
-  private static let indexFiles = (offset: 256, count: UInt64(32))
-
-  /// The number of the index file that a generation uses; see ``IndexMapping``. 0 if there is none, and the disk tier is
-  /// off. The holder of the database's write lock changes it.
-  func indexFile(ofGeneration generation: UInt64) -> SharedWord {
-    let offset = Self.indexFiles.offset + Int(generation % Self.indexFiles.count) * 8
-    return SharedWord((pointer + offset).assumingMemoryBound(to: Atomic<UInt64>.self), in: self)
-  }
+  var indexNumber: SharedWord { SharedWord(pointer(to: .indexNumber), in: self) }
 
   /// Makes the next generation the one in use, unless this one has ended already.
   func end(generation number: UInt64) {

@@ -224,7 +224,7 @@ final class StoreDirectory: @unchecked Sendable {
   private var firstIndexClaim: Int { 1 << 40 + 2 * Int(generation) }
 
   /// The number of the index file in use.
-  var indexNumber: SharedWord { lockedStatusPage.indexFile(ofGeneration: generation) }
+  var indexNumber: SharedWord { lockedStatusPage.indexNumber }
 
   /// Claims the file of a new index for this process; see ``IndexMaintainer``.
   ///
