@@ -53,9 +53,6 @@ enum EnvironmentRegistry {
       guard environment.close() else { throw LMDBError(code: .temporarilyUnavailable, function: "mdb_env_close") }
       return try open(directory: directory, options: options)
     }
-    guard dataFileIdentity(in: directory) == environment.dataFileIdentity else {
-      throw LMDBError(code: .dataFileReplaced, function: "mdb_env_open")
-    }
     return environment
   }
 
@@ -211,11 +208,6 @@ enum EnvironmentRegistry {
     var status = stat()
     fstat(descriptor, &status)
     return DirectoryIdentity(status)
-  }
-
-  private static func dataFileIdentity(in directory: String) -> DirectoryIdentity? {
-    var status = stat()
-    return stat("\(directory)/\(DataFile.name)", &status) == 0 ? DirectoryIdentity(status) : nil
   }
 }
 

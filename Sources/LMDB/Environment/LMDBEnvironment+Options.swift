@@ -18,16 +18,6 @@ extension LMDBEnvironment {
     /// The maximum number of open tables; 16 by default. Each makes every transaction a little slower.
     public var maximumTables = 16
 
-    /// Whether to disable the operating system's read-ahead at page faults (`MDB_NORDAHEAD`); true by default.
-    ///
-    /// With values scattered over the file, read-ahead mostly reads pages that are not needed.
-    public var noReadAhead = true
-
-    /// Whether a commit leaves the sync of its meta page to the next commit (`MDB_NOMETASYNC`); true by default.
-    ///
-    /// A power failure can then undo the last commit, but never corrupts the file.
-    public var noMetaSync = true
-
     /// Whether the directory is on a read-only file system, and no process uses it; false by default.
     ///
     /// Then no locks are taken, and write transactions fail.
@@ -49,10 +39,12 @@ extension LMDBEnvironment {
       self.mapByteCount = mapByteCount
     }
 
+    /// - `MDB_NOTLS`: otherwise a slot would belong to its thread until the thread ends, and could not be pooled.
+    /// - `MDB_NORDAHEAD`: with values scattered over the file, the system's read-ahead would mostly read other pages.
+    /// - `MDB_NOMETASYNC`: a commit leaves the sync of its meta page to the next one. A power failure can then undo the
+    ///   last commit, but never corrupts the file.
     var flags: UInt32 {
-      // Without MDB_NOTLS, a slot would belong to its thread until the thread ends, and could not be pooled.
-      UInt32(MDB_NOTLS) | (isReadOnly ? UInt32(MDB_RDONLY | MDB_NOLOCK) : 0) | (noReadAhead ? UInt32(MDB_NORDAHEAD) : 0)
-        | (noMetaSync ? UInt32(MDB_NOMETASYNC) : 0)
+      UInt32(MDB_NOTLS | MDB_NORDAHEAD | MDB_NOMETASYNC) | (isReadOnly ? UInt32(MDB_RDONLY | MDB_NOLOCK) : 0)
     }
 
     /// Traps if a value is out of range.

@@ -109,17 +109,6 @@ extension LMDBEnvironment {
     return pageCount
   }
 
-  /// Returns statistics of LMDB's free list. Each entry is a transaction that freed pages. `mdb_stat`.
-  ///
-  /// - Throws: ``LMDBError``.
-  public func freeListStatistics(
-    in transaction: borrowing some Transaction & ~Copyable
-  ) throws(LMDBError) -> TableStatistics {
-    let handle = transaction.handle
-    if handle.serial != serial { trap(.foreignTransaction) }
-    return try TableStatistics(handle, 0)
-  }
-
   /// Returns statistics of the main table. Each entry is a named table, opened or not. `mdb_stat`.
   ///
   /// - Throws: ``LMDBError``.

@@ -16,9 +16,6 @@ extension LMDBError {
 
     // MARK: liblmdb
 
-    /// The key exists, and the call must not replace it. C: `MDB_KEYEXIST`.
-    public static let keyExists = Code(rawValue: CLMDB.MDB_KEYEXIST)
-
     /// The key does not exist, or the table ends.
     ///
     /// Methods of this module return nil or false instead. C: `MDB_NOTFOUND`.
@@ -56,9 +53,6 @@ extension LMDBError {
     /// The tree is deeper than a cursor can follow: the data file is corrupt. C: `MDB_CURSOR_FULL`.
     public static let cursorFull = Code(rawValue: CLMDB.MDB_CURSOR_FULL)
 
-    /// A page has less space than its header says; an internal error of liblmdb. C: `MDB_PAGE_FULL`.
-    public static let pageFull = Code(rawValue: CLMDB.MDB_PAGE_FULL)
-
     /// Another process enlarged the map. C: `MDB_MAP_RESIZED`.
     ///
     /// ``LMDBEnvironment`` adopts the new size itself. The error occurs only if it cannot: within another transaction
@@ -67,9 +61,6 @@ extension LMDBError {
 
     /// The table's kind does not support the operation. C: `MDB_INCOMPATIBLE`.
     public static let incompatible = Code(rawValue: CLMDB.MDB_INCOMPATIBLE)
-
-    /// The reader slot is used incorrectly. C: `MDB_BAD_RSLOT`.
-    public static let badReaderSlot = Code(rawValue: CLMDB.MDB_BAD_RSLOT)
 
     /// The transaction failed before and can only be aborted. C: `MDB_BAD_TXN`.
     public static let badTransaction = Code(rawValue: CLMDB.MDB_BAD_TXN)
@@ -86,9 +77,6 @@ extension LMDBError {
 
     // MARK: The operating system
 
-    /// The operation is not permitted. C: `EPERM`.
-    public static let notPermitted = Code(rawValue: Glibc.EPERM)
-
     /// The directory does not exist. C: `ENOENT`.
     public static let noSuchFile = Code(rawValue: Glibc.ENOENT)
 
@@ -103,12 +91,6 @@ extension LMDBError {
 
     /// Another process holds the lock. C: `EAGAIN`.
     public static let temporarilyUnavailable = Code(rawValue: Glibc.EAGAIN)
-
-    /// The path is not a directory. C: `ENOTDIR`.
-    public static let notDirectory = Code(rawValue: Glibc.ENOTDIR)
-
-    /// The path of the data file is a directory. C: `EISDIR`.
-    public static let isDirectory = Code(rawValue: Glibc.EISDIR)
 
     /// liblmdb rejects an argument. C: `EINVAL`.
     public static let invalidArgument = Code(rawValue: Glibc.EINVAL)
@@ -132,9 +114,6 @@ extension LMDBError {
 
     /// The table's codec cannot decode the stored bytes: they are corrupt, or written with another codec. No C name.
     public static let undecodable = Code(rawValue: -30_601)
-
-    /// The directory is open in this process, but its `data.mdb` was renamed, removed or replaced. No C name.
-    public static let dataFileReplaced = Code(rawValue: -30_602)
 
     /// The loaded liblmdb is not a version 0.9, so that the layout of its files is not known. No C name.
     public static let unsupportedLibrary = Code(rawValue: -30_603)

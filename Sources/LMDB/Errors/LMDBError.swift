@@ -76,7 +76,6 @@ extension LMDBError.Code: CustomStringConvertible {
     case .forked: "The environment was opened by the process that forked this one"
     case .undecodable: "The stored bytes are not what the table's codec writes"
     case .unsupportedLibrary: "The loaded liblmdb is not a version 0.9"
-    case .dataFileReplaced: "The directory's data file is no longer the one that this process has open"
     default: nil
     }
   }
