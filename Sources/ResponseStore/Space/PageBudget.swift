@@ -78,7 +78,7 @@ struct PageBudget: Sendable, Equatable {
     // A record changes three or four pages, and the copies of three transactions must fit. A few more records do no
     // harm if the map limits the disk usage: a transaction that does not fit is retried.
     let recordCount = (maximumFilePageCount - maximumLivePageCount) / 12
-    batchCount = max(isFileOversized ? 4 : 32, recordCount)
+    batchCount = max(32, recordCount)
     // The watermarks are a batch apart, if the capacity allows that. In a large store they are several batches apart,
     // so that the eviction thread works ahead and the writer rarely has to evict.
     let batchPageCount = batchByteCount / pageByteCount + 16
@@ -86,18 +86,18 @@ struct PageBudget: Sendable, Equatable {
     let margin = min(ahead, maximumLivePageCount / 16)
     highPageCount = maximumLivePageCount - margin
     lowPageCount = highPageCount - margin
-    evictionRecordCount = min(256, max(isFileOversized ? 4 : 16, recordCount))
+    evictionRecordCount = min(256, max(16, recordCount))
     // Adjacent records share leaves. Some records are moved before any freed page can be reused.
     let reserve = maximumFilePageCount - maximumLivePageCount
-    cleaningRecordCount = isFileOversized ? 4 * evictionRecordCount : min(max(4 * recordCount, 32), 4096)
+    cleaningRecordCount = min(max(4 * recordCount, 32), 4096)
     cleaningByteCount = max(min(batchByteCount, reserve * pageByteCount / 8), 32 << 10)
     cautiousPageCount = evictionRecordCount
     // LMDB's list of freed pages needs one more contiguous page for every 512 pages. If many pages are free, there
     // usually is one.
     freeablePageCount = min(max(reserve / 4, isLargeChunk ? 2048 : 0, FreeingBudget.defaultPageCount), 8192)
     // Larger steps write the same branch pages and the free list less often.
-    removedRunCount = isFileOversized ? 4 * evictionRecordCount : min(max(4 * recordCount, 32), 16_384)
-    scatteredRemovalCount = isFileOversized ? evictionRecordCount : min(max(recordCount, 32), 4096)
+    removedRunCount = min(max(4 * recordCount, 32), 16_384)
+    scatteredRemovalCount = min(max(recordCount, 32), 4096)
     entryCount = IndexFile.maximumRecordCount(
       byteCount: StorageFormat.indexByteCount(capacityByteCount: capacityByteCount))
     shrinkingEntryCount = entryCount + entryCount / 16
