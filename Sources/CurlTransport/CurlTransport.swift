@@ -19,7 +19,7 @@ import Synchronization
 ///
 /// A response ends as its `Content-Length` or its last chunk says. Any other end throws, or sets
 /// `IncomingResponse.endsWithConnection`. A request is sent again, once, if an existing connection turns out to be dead
-/// and the method is idempotent.
+/// and the method is idempotent: GET, HEAD, QUERY, PUT, DELETE, OPTIONS and TRACE. Its content is sent again, too.
 ///
 /// All members can be called from any thread. In a forked child every request fails.
 ///

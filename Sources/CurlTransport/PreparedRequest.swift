@@ -22,7 +22,7 @@ final class PreparedRequest: @unchecked Sendable {
   let fields: UnsafeMutablePointer<curl_slist>?
   /// The content, which may be empty; nil if the request has none.
   let content: UnsafeMutableRawBufferPointer?
-  /// Whether the request may be sent twice (RFC 9110 section 9.2.2).
+  /// Whether the request may be sent twice (RFC 9110 section 9.2.2; for QUERY, RFC 10008 section 2).
   let isIdempotent: Bool
 
   /// Validates and converts a request.
@@ -35,7 +35,7 @@ final class PreparedRequest: @unchecked Sendable {
     try Self.validate(head, address)
     switch request.body {
     // These methods require a Content-Length even without content (RFC 9110 section 8.6).
-    case nil where ["POST", "PUT", "PATCH"].contains(method): content = Self.copy(Data())
+    case nil where ["POST", "PUT", "PATCH", "QUERY"].contains(method): content = Self.copy(Data())
     case nil: content = nil
     case .bytes(let bytes)?:
       guard method != "HEAD" else { throw CurlTransportError(.invalidRequest, "a HEAD request must not have content") }
@@ -43,7 +43,7 @@ final class PreparedRequest: @unchecked Sendable {
     case .inContext?: throw CurlTransportError(.invalidRequest, "the content is not given as bytes")
     }
     targetWithEmptyQuery = Self.targetWithEmptyQuery(in: address)
-    isIdempotent = ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"].contains(method)
+    isIdempotent = ["GET", "HEAD", "QUERY", "PUT", "DELETE", "OPTIONS", "TRACE"].contains(method)
     fields = Self.lines(of: head, hasContent: content != nil, decodesContent: decodesContent)
     do {
       (url, origin) = try Self.parse(head.url, address)

@@ -87,6 +87,33 @@ struct ConnectionTests {
     }
   }
 
+  @Test(
+    "A QUERY is repeated once, with its content, if its reused connection was closed",
+    arguments: [0, 5, 1 << 20], ["", "HTT"])
+  func queryRepetition(_ byteCount: Int, _ bytes: String) async throws {
+    let handler: LoopbackOrigin.Handler = { request in
+      // The connection is closed without a reply to all but the first request and the third.
+      [0, 2].contains(request.number) ? Reply(200, [], "hello") : .raw(bytes)
+    }
+    try await withOrigin(handler) { origin in
+      let transport = directTransport()
+      let content = Data(repeating: 7, count: byteCount)
+      _ = try await transport.get(origin.url()).text()
+      #expect(
+        await transport.outcome(origin.url(), method: "QUERY", ["Content-Type": "a/b"], content: content)
+          == .complete(200, "hello"))
+      // Now the repetition gets no reply either.
+      #expect(
+        await transport.outcome(origin.url(), method: "QUERY", ["Content-Type": "a/b"], content: content)
+          == .failure(.badServerResponse))
+      #expect(origin.requests.map(\.connection) == [0, 0, 1, 1, 2])
+      for request in origin.requests.dropFirst() {
+        #expect(request.method == "QUERY" && request.body == content && request["Content-Type"] == "a/b")
+        #expect(request["Content-Length"] == "\(byteCount)")
+      }
+    }
+  }
+
   @Test("A request on a new connection is sent once")
   func noRepetitionOnNewConnection() async throws {
     try await withOrigin { _ in

@@ -65,7 +65,7 @@ struct RequestTests {
 
   @Test(
     "Content is sent with its length, regardless of the method",
-    arguments: ["POST", "PUT", "PATCH", "GET", "DELETE", "PURGE"])
+    arguments: ["POST", "PUT", "PATCH", "QUERY", "GET", "DELETE", "PURGE"])
   func content(_ method: String) async throws {
     try await withOrigin { _ in
       Reply(200)
@@ -98,12 +98,14 @@ struct RequestTests {
     }
   }
 
-  @Test("A response that arrives while content is being sent is delivered, or the connection is lost")
-  func earlyResponse() async throws {
+  @Test(
+    "A response that arrives while content is being sent is delivered, or the connection is lost",
+    arguments: ["POST", "QUERY"])
+  func earlyResponse(_ method: String) async throws {
     let server = try SilentListener()
     let url = server.url()
     let content = Data(repeating: 7, count: 16 << 20)
-    let outcome = Task { await directTransport().outcome(url, method: "POST", content: content) }
+    let outcome = Task { await directTransport().outcome(url, method: method, content: content) }
     // The server closes the connection without reading, so the client may lose the response.
     await server.answer("HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\n\r\nno")
     #expect([.complete(413, "no"), .failure(.connectionLost)].contains(await outcome.value))
@@ -132,11 +134,10 @@ struct RequestTests {
       Reply(200)
     } _: { origin in
       let transport = directTransport()
-      for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "GET", "HEAD", "PURGE"] {
-        #expect(await transport.outcome(origin.url(), method: method) == .complete(200, ""))
-      }
-      #expect(origin.requests.map { $0["Content-Length"] } == ["0", "0", "0", nil, nil, nil, nil, nil])
-      #expect(origin.requests.map(\.method) == ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "GET", "HEAD", "PURGE"])
+      let methods = ["POST", "PUT", "PATCH", "QUERY", "DELETE", "OPTIONS", "GET", "HEAD", "PURGE"]
+      for method in methods { #expect(await transport.outcome(origin.url(), method: method) == .complete(200, "")) }
+      #expect(origin.requests.map { $0["Content-Length"] } == ["0", "0", "0", "0", nil, nil, nil, nil, nil])
+      #expect(origin.requests.map(\.method) == methods)
     }
   }
 
