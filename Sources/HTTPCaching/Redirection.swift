@@ -6,8 +6,9 @@
 
 /// The request to which a redirect leads (RFC 9110, section 15.4).
 ///
-/// The status 303 makes each method except HEAD a GET, and 301 and 302 make POST a GET, without content. Other methods,
-/// and all after 307 and 308, are kept. Another origin does not get credentials or the field `Host`; `http` and `https`
+/// The status 303 makes each method except HEAD a GET, and 301 and 302 make POST a GET, without content and the fields
+/// that describe it. Other methods, such as QUERY (RFC 10008, section 2.5), and all after 307 and 308, are kept. Another
+/// origin does not get credentials or the field `Host`; `http` and `https`
 /// are different origins. If the target has no fragment, it has that of the redirected request (section 10.2.2).
 @usableFromInline
 package struct Redirection: Sendable, Hashable {
@@ -34,7 +35,7 @@ package struct Redirection: Sendable, Hashable {
     keepsContent = !becomesGet
     if becomesGet {
       head.method = "GET"
-      for name in ["Content-Type", "Content-Length", "Content-Encoding"] { head.fields.remove(name) }
+      for name in Self.contentFields { head.fields.remove(name) }
     }
     if Self.leavesOrigin(of: request.url, to: head.url) {
       for name in Self.fieldsForOneOrigin { head.fields.remove(name) }
@@ -50,6 +51,12 @@ package struct Redirection: Sendable, Hashable {
     default: false
     }
   }
+
+  /// The fields that describe content or announce it: those of RFC 9110, section 15.4, and digests (RFC 9530).
+  private static let contentFields = [
+    "Content-Type", "Content-Length", "Content-Encoding", "Content-Language", "Content-Location", "Content-Digest",
+    "Repr-Digest", "Digest", "Last-Modified", "Transfer-Encoding", "Trailer", "Expect",
+  ]
 
   /// The fields that must not be sent to another origin: credentials, and the name of the host.
   private static let fieldsForOneOrigin = ["Authorization", "Proxy-Authorization", "Cookie", "Host"]

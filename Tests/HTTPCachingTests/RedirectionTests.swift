@@ -37,17 +37,23 @@ struct RedirectionTests {
       (301, "POST", "GET"), (302, "POST", "GET"), (303, "POST", "GET"), (303, "PUT", "GET"), (303, "DELETE", "GET"),
       (303, "HEAD", "HEAD"), (301, "HEAD", "HEAD"), (301, "PUT", "PUT"), (302, "DELETE", "DELETE"),
       (307, "POST", "POST"), (308, "POST", "POST"), (308, "PUT", "PUT"), (302, "post", "post"),
+      (301, "QUERY", "QUERY"), (302, "QUERY", "QUERY"), (307, "QUERY", "QUERY"), (308, "QUERY", "QUERY"),
+      (303, "QUERY", "GET"),
     ])
   func methods(status: Int, method: String, next: String) throws {
     let fields = [
-      ("Content-Type", "text/plain"), ("content-length", "3"), ("Content-Encoding", "gzip"), ("Accept", "*/*"),
+      ("Content-Type", "text/plain"), ("content-length", "3"), ("Content-Encoding", "gzip"),
+      ("content-language", "de"), ("Content-Location", "/3"), ("Content-Digest", "sha-256=:AAAA:"),
+      ("Repr-Digest", "sha-256=:AAAA:"), ("digest", "sha-256=AAAA"),
+      ("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT"), ("Transfer-Encoding", "chunked"), ("Trailer", "Digest"),
+      ("Expect", "100-continue"), ("Accept", "*/*"),
     ]
     let redirection = try #require(try redirection(method, fields, status: status))
     let changes = method != next
     #expect(redirection.head.method == next)
     #expect(redirection.keepsContent == !changes)
     for (name, _) in fields.dropLast() { #expect(redirection.head.fields.contains(name) == !changes, "\(name)") }
-    #expect(redirection.head.fields.contains("Accept"))
+    #expect(redirection.head.fields.map(\.name).last == "Accept")
   }
 
   @Test(
