@@ -116,7 +116,7 @@ private func resolved(_ path: String) -> String? {
 }
 
 /// Decodes percent-encoding (RFC 3986 section 2.1); nil if it is invalid or not UTF-8.
-private func percentDecoded(_ text: Substring) -> String? {
+func percentDecoded(_ text: Substring) -> String? {
   var bytes: [UInt8] = []
   var rest = Array(text.utf8)[...]
   while let byte = rest.popFirst() {
@@ -134,7 +134,7 @@ private func percentDecoded(_ text: Substring) -> String? {
 }
 
 /// Percent-encodes all characters except unreserved ones and slashes (RFC 3986 section 2.3).
-private func percentEncoded(_ path: String) -> String {
+func percentEncoded(_ path: String) -> String {
   let kept = Set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/".utf8)
   return path.utf8.map { byte in
     if kept.contains(byte) { return String(UnicodeScalar(byte)) }

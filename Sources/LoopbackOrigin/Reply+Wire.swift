@@ -157,7 +157,8 @@ private let reasonPhrases: [Int: String] = [
   203: "Non-Authoritative Information", 204: "No Content", 206: "Partial Content", 300: "Multiple Choices",
   301: "Moved Permanently", 302: "Found", 303: "See Other", 304: "Not Modified", 307: "Temporary Redirect",
   308: "Permanent Redirect", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
-  405: "Method Not Allowed", 410: "Gone", 412: "Precondition Failed", 416: "Range Not Satisfiable",
+  405: "Method Not Allowed", 410: "Gone", 412: "Precondition Failed", 413: "Content Too Large",
+  415: "Unsupported Media Type", 416: "Range Not Satisfiable", 422: "Unprocessable Content",
   429: "Too Many Requests", 500: "Internal Server Error", 501: "Not Implemented", 502: "Bad Gateway",
   503: "Service Unavailable", 504: "Gateway Timeout",
 ]
