@@ -6,7 +6,7 @@ import SystemFiles
 ///
 /// | Byte | Contents |
 /// |---|---|
-/// | 0 | magic number: the bytes `LMBCEVT2` on a little-endian machine |
+/// | 0 | magic number: the bytes `LMBCEVT3` on a little-endian machine |
 /// | 8 | the number of slots, a power of two |
 /// | 16 | the number of this file, a random one |
 /// | 128 | the number of events that were written |
@@ -17,7 +17,7 @@ import SystemFiles
 ///
 /// `@unchecked Sendable`: the pointer is constant, and every access to its memory is atomic.
 final class EventRing: @unchecked Sendable {
-  private static let magic: UInt64 = 0x3254_5645_4342_4d4c
+  private static let magic: UInt64 = 0x3354_5645_4342_4d4c
   private static let slotByteCount = 512
   private static let slotsOffset = 4096
   private static let headOffset = 128

@@ -26,6 +26,22 @@ public struct RequestEvent: Sendable, Hashable {
   public var byteCount: Int
   /// The duration in nanoseconds, until the head was available.
   public var nanoseconds: Int
+  /// The content of a query that is a part of its cache key; nil for other requests.
+  public var content: Content?
+
+  /// The content of a query, which itself is not recorded.
+  public struct Content: Sendable, Hashable {
+    /// The keyed digest of the content and the fields that change its meaning, as in the cache key.
+    public var digest: String
+    /// The size in bytes.
+    public var byteCount: Int
+
+    /// Creates the description of a content.
+    package init(digest: String, byteCount: Int) {
+      self.digest = digest
+      self.byteCount = byteCount
+    }
+  }
 
   /// Creates an event.
   package init(
@@ -59,10 +75,11 @@ extension RequestOutcome {
 /// An event as the words of its slot, after the sequence number and the checksum.
 struct EventWords {
   static let wordCount = 62
-  /// The position of the text: method, rule and URL.
+  /// The position of the text: method, rule, digest of the content, and URL.
   private static let textWord = 6
   private static let textByteCount = (wordCount - textWord) * 8
   private static let maximumMethodByteCount = 16
+  private static let maximumDigestByteCount = 64
   private static let unknownTimeToLive = UInt64(UInt32(bitPattern: .min))
 
   var words: InlineArray<62, UInt64>
@@ -77,11 +94,14 @@ struct EventWords {
     words[4] = UInt64(max(event.nanoseconds, 0))
     let method = append(event.method, limit: Self.maximumMethodByteCount, &used)
     let rule = append(event.rule, limit: ActivityLayout.maximumRuleByteCount, &used)
+    let digest = append(event.content?.digest ?? "", limit: Self.maximumDigestByteCount, &used)
     let url = append(event.url, limit: Self.textByteCount - used, &used)
     words[1] =
       UInt64(UInt32(bitPattern: event.processID)) | UInt64(UInt16(clamping: event.status)) << 32
       | event.outcome.code << 48 | (event.isURLTruncated || url < event.url.utf8.count ? 1 << 56 : 0)
-    words[5] = UInt64(method) | UInt64(rule) << 16 | UInt64(url) << 32
+      | UInt64(digest) << 57
+    let content = event.content.map { UInt64(UInt32(clamping: $0.byteCount)) } ?? 0
+    words[5] = UInt64(method) | UInt64(rule) << 8 | UInt64(url) << 16 | content << 32
   }
 
   init(words: InlineArray<62, UInt64>) {
@@ -101,23 +121,27 @@ struct EventWords {
     return count
   }
 
-  /// The number of bytes of the method, the rule and the URL.
-  private var textCounts: (method: Int, rule: Int, url: Int) {
-    (Int(words[5] & 0xffff), Int(words[5] >> 16 & 0xffff), Int(words[5] >> 32 & 0xffff))
+  /// The number of bytes of the method, the rule, the digest and the URL.
+  private var textCounts: (method: Int, rule: Int, digest: Int, url: Int) {
+    (Int(words[5] & 0xff), Int(words[5] >> 8 & 0xff), Int(words[1] >> 57), Int(words[5] >> 16 & 0xffff))
+  }
+
+  private var textByteCount: Int {
+    let counts = textCounts
+    return counts.method + counts.rule + counts.digest + counts.url
   }
 
   /// The number of words that hold the event; the others are not written.
   var usedWordCount: Int {
-    let counts = textCounts
-    return min(Self.textWord + (counts.method + counts.rule + counts.url + 7) / 8, Self.wordCount)
+    min(Self.textWord + (textByteCount + 7) / 8, Self.wordCount)
   }
 
   /// The event; nil if the words are corrupt.
   var event: RequestEvent? {
     let counts = textCounts
-    guard let outcome = RequestOutcome(code: words[1] >> 48 & 0xff),
-      counts.method + counts.rule + counts.url <= Self.textByteCount
-    else { return nil }
+    guard let outcome = RequestOutcome(code: words[1] >> 48 & 0xff), textByteCount <= Self.textByteCount else {
+      return nil
+    }
     var used = 0
     func text(_ count: Int) -> String {
       let start = Self.textWord * 8 + used
@@ -125,7 +149,8 @@ struct EventWords {
       return withUnsafeBytes(of: words) { String(decoding: $0[start..<(start + count)], as: UTF8.self) }
     }
     func signed(_ word: UInt64) -> Int { Int(Int32(bitPattern: UInt32(truncatingIfNeeded: word))) }
-    let (method, rule, url) = (text(counts.method), text(counts.rule), text(counts.url))
+    let (method, rule) = (text(counts.method), text(counts.rule))
+    let (digest, url) = (text(counts.digest), text(counts.url))
     let timeToLive = words[2] >> 32
     var event = RequestEvent(
       time: Date(timeIntervalSince1970: Double(words[0]) / 1e6),
@@ -134,6 +159,7 @@ struct EventWords {
       timeToLive: timeToLive == Self.unknownTimeToLive ? nil : signed(timeToLive),
       byteCount: Int(clamping: words[3]), nanoseconds: Int(clamping: words[4]))
     event.isURLTruncated = words[1] >> 56 & 1 != 0
+    if !digest.isEmpty { event.content = RequestEvent.Content(digest: digest, byteCount: Int(words[5] >> 32)) }
     return event
   }
 

@@ -10,8 +10,9 @@ enum LogCommand: Command {
     discussion: """
       With --follow, prints the requests through the cache in DIR as they end, until it is interrupted: the time, the
       outcome, the status, the size of the body, the duration until the head was available, the rule that decided, and
-      the method and URL. URLs include their queries, which may contain secrets. The size of a body from the origin is
-      known only if it arrived with its head. The rule 'fleet' means that another machine has shared the response.
+      the method and URL, and for a query the size and the digest of its content. URLs include their queries, which may
+      contain secrets. The size of a body from the origin is known only if it arrived with its head. The rule 'fleet'
+      means that another machine has shared the response.
 
       FILTER is --host, --path, --status, --outcome or --slower-than, and all that are given must match. A URL of more
       than about 400 bytes is recorded, and compared, without its end.
@@ -70,7 +71,8 @@ enum LogCommand: Command {
       String(time), event.outcome.rawValue.padded(to: 12), event.status == 0 ? "---" : String(event.status),
       Format.bytes(event.byteCount).aligned(to: 8), Format.latency(event.nanoseconds).aligned(to: 7),
       Format.visible(event.rule).padded(to: 14),
-      Format.visible(event.method) + " " + Format.visible(event.url) + (event.isURLTruncated ? "…" : ""),
+      Format.visible(event.method) + " " + Format.visible(event.url) + (event.isURLTruncated ? "…" : "")
+        + (event.content.map { " " + QueryContentText.short(digest: $0.digest, byteCount: $0.byteCount) } ?? ""),
     ].joined(separator: " ")
   }
 
@@ -81,6 +83,7 @@ enum LogCommand: Command {
       "method": .string(event.method),
       "url": .string(event.url),
       "isURLTruncated": .bool(event.isURLTruncated),
+      "queryContent": QueryContentText.json(event.content.map { ($0.digest, $0.byteCount) }),
       "status": .number(event.status),
       "outcome": .string(event.outcome.rawValue),
       "rule": .string(event.rule),

@@ -32,7 +32,13 @@ struct EventRingTests {
     unknown.rule = ""
     fixture.store.activity.record(event(3))
     fixture.store.activity.record(unknown)
-    #expect(watch.next() == [event(3), unknown])
+    var query = event(4)
+    query.method = "QUERY"
+    query.content = RequestEvent.Content(digest: String(repeating: "0f", count: 16), byteCount: 1 << 20)
+    var empty = query
+    empty.content?.byteCount = 0
+    for event in [query, empty] { fixture.store.activity.record(event) }
+    #expect(watch.next() == [event(3), unknown, query, empty])
     #expect(watch.next() == [])
     #expect(watch.lostCount == 0)
   }

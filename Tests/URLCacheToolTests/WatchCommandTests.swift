@@ -79,6 +79,16 @@ struct WatchCommandTests {
     #expect(line.hasSuffix(".500 hit          200  2.0 KiB  1.5 µs fr?esh         GE?T http://a/?[2J?"))
   }
 
+  @Test("A line of log has the size and the digest of a query's content")
+  func queryContent() {
+    var event = RequestEvent(
+      time: Date(timeIntervalSince1970: 1_800_000_000.5), processID: 1, method: "QUERY", url: "http://a.example/1",
+      status: 200, outcome: .hit, rule: "fresh", age: 0, timeToLive: 5, byteCount: 2048, nanoseconds: 1500)
+    event.content = RequestEvent.Content(digest: "0123456789abcdef", byteCount: 1024)
+    #expect(
+      LogCommand.line(event).hasSuffix(" fresh          QUERY http://a.example/1 (content 1.0 KiB, 01234567…)"))
+  }
+
   @Test("top sorts URLs by misses, and adds up hosts")
   func top() throws {
     let origin = try origin()
