@@ -1,7 +1,7 @@
 /// Keys in a key space: a set of keys that one removal of one key makes unreachable.
 ///
 /// The space has a record under a key of its own, with a random nonce that is a part of all keys in the space. Without the
-/// record, or with another nonce, nobody makes these keys again. So a removal does not need to know them.
+/// record, or with another nonce, no lookup makes these keys again. So a removal does not need to know them.
 ///
 /// - The queries of a URL. Space: method part `?QUERY` or `?POST`. Query: `?QUERY nonce digest length`.
 /// - The equivalent URLs of a path (No-Vary-Search). Space: the URL without its query, and the method part `?search`.
@@ -18,34 +18,105 @@ extension RequestKey {
   /// Returns the key of the space of this URL's queries.
   ///
   /// - Parameter method: The method of the queries.
-  package func querySpace(method: String) -> RequestKey { replacingMethodPart("?" + method) }
+  package func querySpace(method: String) -> RequestKey {
+    guard let part = methodPart else { return self }
+    return Self.assembled(from: bytes, upTo: part.lowerBound, then: part.upperBound, adding: method.utf8.count + 1) {
+      $0.append(Self.spaceMark)
+      $0.append(method)
+    }
+  }
 
   /// Returns the key of a query. Call this on the key of its space.
   ///
   /// - Parameters:
+  ///   - method: The method of the queries.
   ///   - nonce: The nonce of the space.
   ///   - digest: A keyed digest of the content and its metadata.
   ///   - byteCount: The size of the content.
-  package func query(nonce: String, digest: String, byteCount: Int) -> RequestKey {
-    replacingMethodPart("?\(requestMethod) \(nonce) \(digest) \(byteCount)")
+  package func query(method: String, nonce: String, digest: String, byteCount: Int) -> RequestKey {
+    guard let part = methodPart else { return self }
+    let count = method.utf8.count + nonce.utf8.count + digest.utf8.count + 24
+    return Self.assembled(from: bytes, upTo: part.lowerBound, then: part.upperBound, adding: count) {
+      $0.append(Self.spaceMark)
+      $0.append(method)
+      for text in [nonce, digest, String(byteCount)] {
+        $0.append(UInt8(ascii: " "))
+        $0.append(text)
+      }
+    }
   }
 
   /// The key of the space of the equivalent URLs of this URL's path.
   package var searchSpace: RequestKey {
-    guard let parts = methodPart else { return self }
-    let target = bytes[..<(parts.lowerBound - 1)]
-    let path = Self.queryStart(in: target).map { bytes[..<$0] } ?? target
-    return RequestKey(storedBytes: Self.joined(path, [0] + Self.searchPart, bytes[parts.upperBound...]))
+    guard let part = methodPart else { return self }
+    let targetEnd = part.lowerBound - 1
+    let pathEnd = Self.queryStart(in: bytes[..<targetEnd]) ?? targetEnd
+    return Self.assembled(from: bytes, upTo: pathEnd, then: part.upperBound, adding: Self.searchPart.count + 1) {
+      $0.append(0)
+      $0.append(Self.searchPart)
+    }
   }
 
-  /// Returns the key of a URL in the space of its path.
+  /// Returns the key that this URL has in the space of its path.
   ///
   /// - Parameters:
-  ///   - simplifiedURL: The URL with the parameters of the query that count.
-  ///   - partition: The partition.
   ///   - nonce: The nonce of the space.
-  package init?(simplifiedURL: String, partition: String, nonce: String) {
-    self.init(urlString: simplifiedURL, method: "?search " + nonce, partition: partition)
+  ///   - simplify: Returns a path and query with the parameters that count.
+  package func equivalent(nonce: String, _ simplify: (String) -> String) -> RequestKey {
+    guard let part = methodPart else { return self }
+    let targetEnd = part.lowerBound - 1
+    var start = targetEnd
+    bytes.withUnsafeBufferPointer { bytes in
+      while start > 0, bytes[start - 1] != 0 { start -= 1 }
+    }
+    let target = simplify(String(decoding: bytes[start..<targetEnd], as: UTF8.self))
+    let count = target.utf8.count + Self.searchPart.count + nonce.utf8.count + 2
+    return Self.assembled(from: bytes, upTo: start, then: part.upperBound, adding: count) {
+      $0.append(target)
+      $0.append(0)
+      $0.append(Self.searchPart)
+      $0.append(UInt8(ascii: " "))
+      $0.append(nonce)
+    }
+  }
+
+  /// Returns a key of a beginning and an end of another one, with bytes between them.
+  ///
+  /// On the stack, as a request's own key is made.
+  private static func assembled(
+    from bytes: [UInt8], upTo start: Int, then end: Int, adding count: Int, _ body: (inout Writer) -> Void
+  ) -> RequestKey {
+    withUnsafeTemporaryAllocation(of: UInt8.self, capacity: bytes.count + count) { buffer in
+      var writer = Writer(buffer: buffer)
+      bytes.withUnsafeBufferPointer { bytes in
+        writer.append(UnsafeBufferPointer(rebasing: bytes[..<start]))
+        body(&writer)
+        writer.append(UnsafeBufferPointer(rebasing: bytes[end...]))
+      }
+      return RequestKey(storedBytes: [UInt8](UnsafeBufferPointer(rebasing: buffer[..<writer.count])))
+    }
+  }
+
+  /// Writes bytes to a buffer that is large enough.
+  private struct Writer {
+    let buffer: UnsafeMutableBufferPointer<UInt8>
+    var count = 0
+
+    mutating func append(_ byte: UInt8) {
+      buffer[count] = byte
+      count += 1
+    }
+
+    mutating func append(_ text: String) {
+      var text = text
+      text.withUTF8 { append($0) }
+    }
+
+    mutating func append(_ bytes: [UInt8]) { bytes.withUnsafeBufferPointer { append($0) } }
+
+    mutating func append(_ bytes: UnsafeBufferPointer<UInt8>) {
+      count += UnsafeMutableBufferPointer(rebasing: buffer[count...]).update(fromContentsOf: bytes)
+    }
   }
 
   // MARK: Reading keys
@@ -73,41 +144,29 @@ extension RequestKey {
 
   /// The position of the method part: the fourth of the parts, which zeros separate.
   private var methodPart: Range<Int>? {
-    var zeros = 0
-    var start = 0
-    for (index, byte) in bytes.enumerated() where byte == 0 {
-      zeros += 1
-      if zeros == 3 { start = index + 1 }
-      if zeros == 4 { return start..<index }
+    bytes.withUnsafeBufferPointer { bytes in
+      var zeros = 0
+      var start = 0
+      for index in bytes.indices where bytes[index] == 0 {
+        zeros += 1
+        if zeros == 3 { start = index + 1 }
+        if zeros == 4 { return start..<index }
+      }
+      return nil
     }
-    return nil
-  }
-
-  private func replacingMethodPart(_ part: String) -> RequestKey {
-    guard let present = methodPart else { return self }
-    return RequestKey(storedBytes: Self.joined(bytes[..<present.lowerBound], part.utf8, bytes[present.upperBound...]))
-  }
-
-  private static func joined(
-    _ start: ArraySlice<UInt8>, _ middle: some Collection<UInt8>, _ end: ArraySlice<UInt8>
-  ) -> [UInt8] {
-    var bytes: [UInt8] = []
-    bytes.reserveCapacity(start.count + middle.count + end.count)
-    bytes += start
-    bytes += middle
-    bytes += end
-    return bytes
   }
 
   /// The position of the `?` before the query in the beginning of a key; nil without one.
   private static func queryStart(in beginning: ArraySlice<UInt8>) -> Int? {
-    var zeros = 0
-    for (index, byte) in zip(beginning.indices, beginning) {
-      if byte == 0 { zeros += 1 }
-      if zeros == 3 { return nil }
-      if byte == UInt8(ascii: "?") { return index }
+    beginning.withUnsafeBufferPointer { bytes in
+      var zeros = 0
+      for index in bytes.indices {
+        if bytes[index] == 0 { zeros += 1 }
+        if zeros == 3 { return nil }
+        if bytes[index] == UInt8(ascii: "?") { return beginning.startIndex + index }
+      }
+      return nil
     }
-    return nil
   }
 
   /// Whether `key` is that of the space of a path, or of a URL in it, to which URLs with this beginning may belong.

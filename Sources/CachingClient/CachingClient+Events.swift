@@ -31,13 +31,14 @@ extension CachingClient {
     let isRecorded = activity.takeGrantedEvent()
     guard isRecorded || activity.observers.isObserved else { return }
     let now = clock()
-    let event = RequestEvent(
+    var event = RequestEvent(
       time: Date(), processID: ProcessInfo.processInfo.processIdentifier, method: request.head.method,
       url: request.head.url.textWithoutUserInformation, status: response?.status ?? 0, outcome: outcome,
       rule: (response?.storageRefusal ?? response?.reason)?.id ?? "", age: response?.age ?? 0,
       timeToLive: response?.entry.flatMap { Int(exactly: $0.freshness.timeToLive(at: now).rounded(.down)) },
       byteCount: response?.knownByteCount ?? 0,
       nanoseconds: Int(clamping: ActivityReference.nanoseconds &- start))
+    event.content = placedQuery(request)?.key?.queryContent.map { .init(digest: $0.digest, byteCount: $0.byteCount) }
     if isRecorded { activity.record(event) }
     activity.observers.emit(.answered(event))
   }

@@ -32,17 +32,22 @@ extension CachingClient {
   /// Looks a request up and decides. Makes one lookup in the storage.
   @inlinable  // For specialization: through protocol witnesses a hit is several times slower.
   package func evaluate(_ request: CachingClientRequest) -> LookupResult<Storage.Entry> {
-    guard request.isAnswerableFromStore else { return resultWithoutLookup(request) }
+    guard request.isAnswerableFromStore else {
+      guard request.isQuery, let query = placedQuery(request) else { return resultWithoutLookup(request) }
+      return evaluate(query)
+    }
     let start = lookupStart
-    guard let entry = storage.lookup(request) else { return resultOfMissAtURL(request, start) }
-    return result(from: entry, request, start)
+    if let entry = storage.lookup(request) { return result(from: entry, request, start) }
+    guard let placed = placedAmongEquivalents(request) else { return resultOfMiss(request, start) }
+    guard let entry = storage.lookup(placed) else { return resultOfMiss(placed, start) }
+    return result(from: entry, placed, start)
   }
 
   /// Decides about a stored response.
   @inlinable
-  func result(from entry: Storage.Entry, _ request: CachingClientRequest, _ start: LookupStart)
-    -> LookupResult<Storage.Entry>
-  {
+  func result(
+    from entry: Storage.Entry, _ request: CachingClientRequest, _ start: LookupStart
+  ) -> LookupResult<Storage.Entry> {
     let now = clock()
     let decision = Reuse.decide(
       request: request.head, stored: entry, policy: request.policy, now: now, options: options)
@@ -73,10 +78,9 @@ extension CachingClient {
   @usableFromInline var endedFetchCount: UInt64 { inFlightFetches.endedCount }
   @usableFromInline var invalidationCount: UInt64 { inFlightFetches.invalidationCount }
 
-  /// The result for a query, and for a request that no stored response can satisfy.
+  /// The result for a request that no stored response can satisfy.
   @usableFromInline
   func resultWithoutLookup(_ request: CachingClientRequest) -> LookupResult<Storage.Entry> {
-    if let query = placedQuery(request) { return evaluate(query) }
     if case .gatewayTimeout(let rule) = decideMiss(request) { return .response(unavailable(rule), revalidating: nil) }
     return .bypass(request.reasonToForward)
   }
@@ -91,7 +95,7 @@ extension CachingClient {
       return .response(
         response,
         revalidating: decision.revalidatesInBackground
-          ? StaleEntry(request: request, entry: entry, start: start) : nil)
+          ? StaleEntry(entry, of: request, start) : nil)
     }
     guard let key = request.fetchKey else { return .bypass(.notHTTP) }
     let isFresh = entry.freshness.isFresh(at: now)
@@ -116,14 +120,8 @@ extension CachingClient {
     }
   }
 
-  /// The result if nothing is stored under the key of the request. For a URL, its equivalents are looked up.
+  /// The result if nothing is stored for a request.
   @usableFromInline
-  func resultOfMissAtURL(_ request: CachingClientRequest, _ start: LookupStart) -> LookupResult<Storage.Entry> {
-    guard let placed = placedAmongEquivalents(request) else { return resultOfMiss(request, start) }
-    guard let entry = storage.lookup(placed) else { return resultOfMiss(placed, start) }
-    return result(from: entry, placed, start)
-  }
-
   func resultOfMiss(_ request: CachingClientRequest, _ start: LookupStart) -> LookupResult<Storage.Entry> {
     switch decideMiss(request) {
     case .gatewayTimeout(let rule): return .response(unavailable(rule), revalidating: nil)

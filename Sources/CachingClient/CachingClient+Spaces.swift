@@ -1,5 +1,5 @@
 import CacheModel
-import HTTPCaching
+public import HTTPCaching
 
 #if canImport(FoundationEssentials)
   import FoundationEssentials
@@ -7,91 +7,42 @@ import HTTPCaching
   import Foundation
 #endif
 
-/// Key spaces: sets of cache keys that one removal makes unreachable, although nobody knows all of them.
-///
-/// A space has a small record, which is stored like a response and has a random nonce. The keys in the space contain the
-/// nonce. So when the record is removed, no process finds the responses in the space again, and they are evicted later.
-/// The record is used by each lookup in the space, so it is not evicted before them.
-private struct KeySpace {
-  /// A number that no other record has.
-  let nonce: String
-  /// For the equivalent URLs of a path: which of their parameters count, as the path's latest response says.
-  let variation: URLVariation?
-
-  static let nonceField = "Key-Space-Nonce"
-  static let variationField = "Key-Space-Variation"
-
-  init(variation: URLVariation? = nil) {
-    nonce = String(UInt64.random(in: .min ... .max), radix: 16)
-    self.variation = variation
-  }
-
-  /// Reads a record; nil if it is not one.
-  init?(_ fields: HeaderFields) {
-    guard let nonce = fields[Self.nonceField] else { return nil }
-    self.nonce = nonce
-    variation = fields[Self.variationField].flatMap { URLVariation(text: $0) }
-  }
-
-  /// The record, which stays fresh for a year.
-  func record(at now: Date, isShared: Bool) -> ProposedResponse {
-    var fields: HeaderFields = [Self.nonceField: nonce]
-    if let variation { fields.append(name: Self.variationField, value: variation.text) }
-    return ProposedResponse(
-      status: 200, fields: fields, body: Data(),
-      freshness: FreshnessInfo(
-        responseTime: now, initialAge: 0, lifetime: 31_536_000, date: now, staleWhileRevalidate: -1, staleIfError: -1,
-        flags: isShared ? [.sharedMode] : []),
-      vary: VaryKey(fields: []))
-  }
-}
-
+/// Lookups and stores in key spaces.
 extension CachingClient {
-  // MARK: Queries
+  // MARK: Lookups
 
   /// Returns a query as a GET of its equivalent resource under a key with its content (RFC 10008, sections 2.2 and 2.7);
   /// nil for another request, and for a query that goes past the cache.
   ///
   /// Makes the space of the URL's queries if there is none.
+  @inlinable  // For specialization, like ``evaluate(_:)``.
   package func placedQuery(_ request: CachingClientRequest) -> CachingClientRequest? {
-    guard request.isQuery, storage.usesRequestKeys, let query = request.query, let key = request.fetchKey else {
-      return nil
-    }
-    let spaceKey = key.querySpace(method: query.method)
-    let space: KeySpace
-    if let known = self.space(spaceKey, for: request) {
-      space = known
-    } else {
-      let made = KeySpace()
-      store(made, spaceKey, for: request)
-      // Another request may have replaced it.
-      space = self.space(spaceKey, for: request) ?? made
-    }
-    return request.placed(
-      at: spaceKey.query(
-        nonce: space.nonce, digest: storage.contentDigest(query.content.bytes), byteCount: query.content.byteCount),
-      KeyPlacement(query, in: spaceKey))
+    guard storage.usesRequestKeys, let place = QueryPlace(request) else { return nil }
+    var space: KeySpace?
+    if let record = storage.lookup(place.record(for: request)) { space = KeySpace(record.fields) }
+    return place.placed(
+      request, in: space ?? makeSpace(of: place, for: request), digest: storage.contentDigest(place.bytes))
   }
 
-  // MARK: Equivalent URLs
+  @usableFromInline
+  func makeSpace(of place: QueryPlace, for request: CachingClientRequest) -> KeySpace {
+    let made = KeySpace()
+    store(made, place.spaceKey, for: request)
+    // Another request may have replaced it.
+    return space(place.spaceKey, for: request) ?? made
+  }
 
   /// Returns the request under the key that all URLs have which are equivalent to its URL by the latest No-Vary-Search of
   /// their path; nil if there is none.
+  @inlinable  // For specialization, like ``evaluate(_:)``.
   package func placedAmongEquivalents(_ request: CachingClientRequest) -> CachingClientRequest? {
-    guard options.usesNoVarySearch, storage.usesRequestKeys, request.placement == nil, let key = request.key,
-      let space = space(key.searchSpace, for: request), let variation = space.variation
+    guard options.usesNoVarySearch, storage.usesRequestKeys, let space = request.recordOfSearchSpace,
+      let record = storage.lookup(space)
     else { return nil }
-    return placed(request, in: space, variation, key)
+    return request.placed(by: record.fields)
   }
 
-  private func placed(
-    _ request: CachingClientRequest, in space: KeySpace, _ variation: URLVariation, _ key: RequestKey
-  ) -> CachingClientRequest? {
-    RequestKey(
-      simplifiedURL: variation.simplified(request.keyURL.absoluteString), partition: request.partition,
-      nonce: space.nonce
-    ).map { request.placed(at: $0, KeyPlacement(variation, urlKey: key)) }
-  }
+  // MARK: Stores
 
   /// Returns the request under whose key a response is stored: the key of equivalent URLs if the response has
   /// No-Vary-Search, and otherwise that of its own URL.
@@ -116,7 +67,7 @@ extension CachingClient {
       store(made, spaceKey, for: exact, permit: fetch.permit)
       space = made
     }
-    return space.flatMap { placed(exact, in: $0, variation, key) } ?? exact
+    return space.flatMap { exact.placed(in: $0, of: key) } ?? exact
   }
 
   /// Whether anything was removed or invalidated since a lookup.

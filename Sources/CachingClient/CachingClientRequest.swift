@@ -31,8 +31,8 @@ public struct CachingClientRequest: Sendable {
   /// Overrides of HTTP's caching rules, with those of the rules that match the request.
   public private(set) var overrides: RequestOverrides
 
-  /// The rules with the values that they are combined with; nil without rules.
-  private let rules: RulesOfRequest?
+  /// What few requests have; nil for the others, so that they stay small.
+  private var extras: RequestExtras?
 
   /// Any value for the transport or the storage, for example the original `URLRequest`.
   public var context: (any Sendable)?
@@ -103,7 +103,12 @@ public struct CachingClientRequest: Sendable {
   public private(set) var key: RequestKey?
 
   /// How the key was made, if it is not that of the URL.
-  private(set) var placement: KeyPlacement?
+  private(set) var placement: KeyPlacement? {
+    get { extras?.placement }
+    set {
+      if newValue !== extras?.placement { extras = RequestExtras(rules: extras?.rules, placement: newValue) }
+    }
+  }
 
   /// Whether ``keyURL`` contains user information, which is not part of the key.
   package private(set) var namesUser = false
@@ -134,17 +139,38 @@ public struct CachingClientRequest: Sendable {
     self.policy = policy
     self.partition = applied.partition
     self.overrides = applied.overrides
-    self.rules = rules.isEmpty ? nil : RulesOfRequest(rules, partition, overrides)
+    if !rules.isEmpty { extras = RequestExtras(rules: RulesOfRequest(rules, partition, overrides), placement: nil) }
     self.context = context
     self.willStore = willStore
     keyURL = head.url
     makeKey()
   }
 
+  /// Creates the request for a lookup under another key.
+  ///
+  /// An initializer, because it does not call the observer of ``head``, which compares URLs.
+  private init(_ request: CachingClientRequest, at key: RequestKey, _ placement: KeyPlacement?) {
+    self = request
+    self.key = key
+    if placement === KeyPlacement.space {
+      extras = .space
+      head.fields = HeaderFields()
+      head.contentDecoding = .unspecified
+      (namesUser, readsBodyInPieces) = (false, false)
+      (body, context, willStore) = (nil, nil, nil)
+      return
+    }
+    self.placement = placement
+    if placement?.query != nil {
+      head.method = "GET"
+      body = nil
+    }
+  }
+
   /// Returns the request for the target of a redirect. The rules that match the target apply to it.
   func redirected(to target: RequestHead) -> CachingClientRequest {
     var next = self
-    if let rules { (next.partition, next.overrides) = rules.apply(to: target) }
+    if let rules = extras?.rules { (next.partition, next.overrides) = rules.apply(to: target) }
     next.head = target
     next.makeKey()
     return next
@@ -161,14 +187,7 @@ public struct CachingClientRequest: Sendable {
 extension CachingClientRequest {
   /// Returns the request for a lookup under another key.
   func placed(at key: RequestKey, _ placement: KeyPlacement?) -> CachingClientRequest {
-    var placed = self
-    placed.key = key
-    placed.placement = placement
-    if placement?.query != nil {
-      placed.head.method = "GET"
-      placed.body = nil
-    }
-    return placed
+    CachingClientRequest(self, at: key, placement)
   }
 
   /// Returns this request under the key of another one for the same URL, method and content.
@@ -178,19 +197,24 @@ extension CachingClientRequest {
   }
 
   /// Returns the request for the record of a key space, which is the same for all users.
-  func forSpace(_ key: RequestKey) -> CachingClientRequest {
-    var request = self
-    request.head = RequestHead(url: head.url)
-    request.key = key
-    request.placement = .space
-    request.namesUser = false
-    (request.body, request.context, request.willStore) = (nil, nil, nil)
-    request.readsBodyInPieces = false
-    return request
+  func forSpace(_ key: RequestKey) -> CachingClientRequest { CachingClientRequest(self, at: key, .space) }
+}
+
+/// The rules of a request with the values that they are combined with, and how its key was made.
+private final class RequestExtras: Sendable {
+  let rules: RulesOfRequest?
+  let placement: KeyPlacement?
+
+  /// Those of the request for the record of a key space.
+  static let space = RequestExtras(rules: nil, placement: .space)
+
+  init(rules: RulesOfRequest?, placement: KeyPlacement?) {
+    self.rules = rules
+    self.placement = placement
   }
 }
 
-/// Rules, and the partition and overrides that the caller gave with them. A class, because few requests have any.
+/// Rules, and the partition and overrides that the caller gave with them.
 private final class RulesOfRequest: Sendable {
   private let rules: CachingRules
   private let partition: String

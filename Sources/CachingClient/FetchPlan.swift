@@ -84,12 +84,20 @@ package struct LookupStart: Sendable {
 }
 
 /// A stored response that was served stale.
+///
+/// A class, so that the result of a lookup that finds a fresh response stays small.
 @usableFromInline
-package struct StaleEntry<Entry: Sendable>: Sendable {
+package final class StaleEntry<Entry: Sendable>: Sendable {
+  let entry: Entry
   /// The request under whose key the entry was found.
   let request: CachingClientRequest
-  let entry: Entry
   let start: LookupStart
+
+  init(_ entry: Entry, of request: CachingClientRequest, _ start: LookupStart) {
+    self.entry = entry
+    self.request = request
+    self.start = start
+  }
 }
 
 /// The result of a lookup for a request.

@@ -57,52 +57,68 @@ package struct QueryContent: Sendable {
   package let byteCount: Int
 
   init(_ content: Data, fields: HeaderFields, normalForm: QueryNormalForm?) {
-    let type = fields.values(of: "Content-Type").joined(separator: ",")
-    var bytes: [UInt8] = []
-    bytes.reserveCapacity(content.count + 64)
-    for value in [
-      Self.canonicalType(type), Self.lowercased(fields, "Content-Encoding"),
-      Self.lowercased(fields, "Content-Language"),
-    ] {
-      withUnsafeBytes(of: UInt32(value.utf8.count).littleEndian) { bytes += $0 }
-      bytes += value.utf8
-    }
+    let type = fields["Content-Type"] ?? ""
+    let coding = fields["Content-Encoding"]
     // 10008 2.7: no-transform says that no normal form is wanted. Coded content has no form that could be compared.
-    let mayNormalize = normalForm != nil && !fields.contains("Content-Encoding") && !Self.forbidsTransformation(fields)
-    let normal = mayNormalize ? normalForm?.normalized(content, contentType: type.isEmpty ? nil : type) : nil
-    bytes += normal ?? content
-    self.bytes = bytes
+    var normal: Data?
+    if let normalForm, coding == nil, !Self.forbidsTransformation(fields) {
+      normal = normalForm.normalized(content, contentType: type.isEmpty ? nil : type)
+    }
+    let metadata = [type, coding ?? "", fields["Content-Language"] ?? ""]
+    let keyed = normal ?? content
+    let metadataByteCount = metadata.reduce(0) { $0 + 4 + $1.utf8.count }
+    bytes = [UInt8](unsafeUninitializedCapacity: metadataByteCount + keyed.count) { buffer, count in
+      for (index, value) in metadata.enumerated() {
+        var value = value
+        // The length first, so that no byte can count as part of another value.
+        let start = count + 4
+        let written = value.withUTF8 { utf8 in
+          let rest = UnsafeMutableBufferPointer(rebasing: buffer[start...])
+          return index == 0 ? Self.writeMediaType(utf8, to: rest) : Self.writeLowercased(utf8, to: rest)
+        }
+        for byte in 0..<4 { buffer[count + byte] = UInt8(truncatingIfNeeded: written >> (8 * byte)) }
+        count = start + written
+      }
+      count += keyed.copyBytes(to: UnsafeMutableBufferPointer(rebasing: buffer[count...]))
+    }
     byteCount = content.count
   }
 
-  /// Returns a media type in one spelling: its names are case-insensitive, and spaces around `;` have no meaning (RFC
-  /// 9110, section 8.3.1). The values of parameters stay as they are, and so does a type with a quoted one.
-  private static func canonicalType(_ type: String) -> String {
-    guard !type.utf8.contains(UInt8(ascii: "\"")) else { return type }
-    return type.split(separator: ";").map { part in
-      let part = part.trimmingFieldSpace
-      guard let equals = part.firstIndex(of: "=") else { return part.lowercased() }
-      return part[..<equals].lowercased() + part[equals...]
-    }.joined(separator: ";")
+  /// Writes a media type in one spelling, and returns its size: its names are case-insensitive, and spaces around `;` have
+  /// no meaning (RFC 9110, section 8.3.1). The values of parameters stay as they are, and so does a type with a quoted one.
+  private static func writeMediaType(
+    _ type: UnsafeBufferPointer<UInt8>, to buffer: UnsafeMutableBufferPointer<UInt8>
+  ) -> Int {
+    if type.contains(UInt8(ascii: "\"")) { return buffer.update(fromContentsOf: type) }
+    var count = 0
+    // The end of the last byte that is no space.
+    var end = 0
+    var (isValue, isStart) = (false, true)
+    for byte in type {
+      let isSpace = byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t")
+      if isSpace, isStart { continue }
+      isStart = byte == UInt8(ascii: ";")
+      if isStart { (count, isValue) = (end, false) }
+      if byte == UInt8(ascii: "=") { isValue = true }
+      buffer[count] = isValue ? byte : lowercased(byte)
+      count += 1
+      if !isSpace { end = count }
+    }
+    return end
   }
 
-  /// Returns the values of a field whose elements are case-insensitive.
-  private static func lowercased(_ fields: HeaderFields, _ name: String) -> String {
-    let values = fields.values(of: name)
-    return values.isEmpty ? "" : values.joined(separator: ",").filter { $0 != " " && $0 != "\t" }.lowercased()
+  /// Writes a list of case-insensitive elements in lowercase, and returns its size.
+  private static func writeLowercased(
+    _ text: UnsafeBufferPointer<UInt8>, to buffer: UnsafeMutableBufferPointer<UInt8>
+  ) -> Int {
+    for index in text.indices { buffer[index] = lowercased(text[index]) }
+    return text.count
   }
+
+  private static func lowercased(_ byte: UInt8) -> UInt8 { byte &- UInt8(ascii: "A") < 26 ? byte | 0x20 : byte }
 
   private static func forbidsTransformation(_ fields: HeaderFields) -> Bool {
     fields.values(of: "Cache-Control").contains { $0.lowercased().contains("no-transform") }
-  }
-}
-
-extension StringProtocol {
-  /// The text without spaces and tabs at its ends.
-  fileprivate var trimmingFieldSpace: SubSequence {
-    let start = drop { $0 == " " || $0 == "\t" }
-    guard let last = start.lastIndex(where: { $0 != " " && $0 != "\t" }) else { return start }
-    return start[...last]
   }
 }
 
@@ -117,7 +133,7 @@ extension CachingClientRequest {
   /// ``RequestOverrides/treatsAsQuery``.
   ///
   /// It is safe: its response invalidates nothing.
-  public var isQuery: Bool { head.method == "QUERY" || head.method == "POST" && overrides.treatsAsQuery }
+  @inlinable public var isQuery: Bool { head.method == "QUERY" || head.method == "POST" && overrides.treatsAsQuery }
 
   /// The query as a part of a key; nil for another request, and for a query that goes past the cache.
   var query: KeyPlacement.Query? {

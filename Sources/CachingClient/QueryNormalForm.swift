@@ -11,7 +11,7 @@ import HTTPCaching
 /// Queries of one URL with equal normal forms and equal metadata share a stored response. Only the cache key depends on
 /// the normal form: the origin receives the content as the caller gave it. A normal form that removes a difference with
 /// a meaning leads to the response to another query.
-public struct QueryNormalForm: Sendable, Hashable {
+public final class QueryNormalForm: Sendable, Hashable {
   /// The name. Two forms with the same name are the same form.
   public let name: String
 

@@ -50,10 +50,19 @@ public struct RequestOverrides: Sendable, Hashable {
   ///
   /// It does not change what is sent. No effect on requests with `Cache-Control: no-transform` or `Content-Encoding` (RFC
   /// 10008, section 2.7).
-  public var queryNormalForm: QueryNormalForm?
+  public var queryNormalForm: QueryNormalForm? {
+    get { extras?.normalForm }
+    set { extras = OverrideExtras(newValue, responseRules) }
+  }
 
   /// The rules that match the request, in their order, if one of them depends on the media type of the response.
-  var responseRules: [RuleMatcher] = []
+  var responseRules: [RuleMatcher] {
+    get { extras?.responseRules ?? [] }
+    set { extras = OverrideExtras(queryNormalForm, newValue) }
+  }
+
+  /// What few overrides have; nil for the others, so that they stay small.
+  private var extras: OverrideExtras?
 
   /// Creates overrides; by default none.
   public init(
@@ -67,7 +76,7 @@ public struct RequestOverrides: Sendable, Hashable {
     self.allowsCoalescing = allowsCoalescing
     self.allowsStoring = allowsStoring
     self.treatsAsQuery = treatsAsQuery
-    self.queryNormalForm = queryNormalForm
+    if queryNormalForm != nil { extras = OverrideExtras(queryNormalForm, []) }
   }
 
   /// Returns the URL for the cache key: without the ignored query parameters, and without a query if none is left.
@@ -141,5 +150,27 @@ public struct RequestOverrides: Sendable, Hashable {
     case 200..<400, 404, 410: return min(lifetime, FreshnessInfo.maximumSeconds)
     default: return nil
     }
+  }
+}
+
+/// The members of overrides that few have.
+private final class OverrideExtras: Sendable, Hashable {
+  let normalForm: QueryNormalForm?
+  let responseRules: [RuleMatcher]
+
+  /// Creates the members; nil if none is set.
+  init?(_ normalForm: QueryNormalForm?, _ responseRules: [RuleMatcher]) {
+    guard normalForm != nil || !responseRules.isEmpty else { return nil }
+    self.normalForm = normalForm
+    self.responseRules = responseRules
+  }
+
+  static func == (left: OverrideExtras, right: OverrideExtras) -> Bool {
+    left.normalForm == right.normalForm && left.responseRules == right.responseRules
+  }
+
+  func hash(into hasher: inout Hasher) {
+    hasher.combine(normalForm)
+    hasher.combine(responseRules)
   }
 }

@@ -9,7 +9,7 @@ import Testing
 struct NoVarySearchClientTests {
   private let field = "No-Vary-Search"
 
-  /// An origin that answers each request with its URL and number.
+  /// An origin that responds to each request with its URL and number.
   private func origin(_ fixture: Fixture, _ variation: String?, _ more: (String, String)...) -> ScriptedTransport {
     ScriptedTransport { request, number in
       fixture.response(
@@ -219,9 +219,9 @@ struct NoVarySearchClientTests {
   func scopes() throws {
     let key = try #require(RequestKey(urlString: "https://example.com/a?x=1"))
     let space = key.searchSpace
-    let equivalent = try #require(
-      RequestKey(simplifiedURL: "https://example.com/a?y=2", partition: "p", nonce: "1f"))
-    let other = try #require(RequestKey(simplifiedURL: "https://example.com/ab?y=2", partition: "", nonce: "1f"))
+    let equivalent = try #require(RequestKey(urlString: "https://example.com/a?y=2", partition: "p"))
+      .equivalent(nonce: "1f") { $0 }
+    let other = try #require(RequestKey(urlString: "https://example.com/ab?y=2")).equivalent(nonce: "1f") { $0 }
     func covers(_ scope: RemovalScope?, _ key: RequestKey) -> Bool {
       scope?.covers(key: key.bytes, storedAt: Date()) { [] } ?? false
     }

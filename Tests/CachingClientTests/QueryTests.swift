@@ -24,7 +24,7 @@ func content(_ request: OutgoingRequest) -> String? {
 /// QUERY (RFC 10008), and POST as a query.
 @Suite("Queries", .timeLimit(.minutes(1)))
 struct QueryTests {
-  /// An origin that answers each request with its method, content and number.
+  /// An origin that responds to each request with its method, content and number.
   private func origin(_ fixture: Fixture, _ fields: (String, String)...) -> ScriptedTransport {
     ScriptedTransport { request, number in
       fixture.response(
@@ -247,7 +247,7 @@ struct QueryTests {
     #expect(try await client.storedResponse(to: query("1"))?.text() == "2")
   }
 
-  @Test("A caller that changes the content after its lookup gets the answer to the new content")
+  @Test("A caller that changes the content after its lookup gets the response to the new content")
   func changedContent() async throws {
     let fixture = Fixture()
     let origin = origin(fixture)

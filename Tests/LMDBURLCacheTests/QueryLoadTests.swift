@@ -15,7 +15,7 @@ struct QueryLoadTests {
     return request
   }
 
-  /// Answers with the method, the content and the number of the request.
+  /// Responds with the method, the content and the number of the request.
   private func echo(_ request: RecordedRequest, _ fields: [(String, String)] = []) -> Reply {
     Reply(
       200, [("Cache-Control", "max-age=600")] + fields,

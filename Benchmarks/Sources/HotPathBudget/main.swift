@@ -132,6 +132,64 @@ func optionsWithRules() throws -> LMDBURLCache.Options {
   return options
 }
 
+/// A server on the loopback interface that sends the same response to each connection, on a thread of its own.
+func startServer(_ response: String) -> UInt16 {
+  let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+  var address = sockaddr_in()
+  address.sin_family = sa_family_t(AF_INET)
+  address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+  var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+  let port = withUnsafeMutablePointer(to: &address) { pointer -> UInt16? in
+    pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { pointer in
+      guard bind(listener, pointer, length) == 0, listen(listener, 8) == 0,
+        getsockname(listener, pointer, &length) == 0
+      else { return false }
+      return true
+    } ? UInt16(bigEndian: pointer.pointee.sin_port) : nil
+  }
+  guard let port else { fatalError("the server cannot listen") }
+  Thread {
+    var request = [UInt8](repeating: 0, count: 1 << 16)
+    while true {
+      let connection = accept(listener, nil, nil)
+      _ = recv(connection, &request, request.count, 0)
+      var bytes = Array(response.utf8)
+      _ = send(connection, &bytes, bytes.count, 0)
+      close(connection)
+    }
+  }.start()
+  return port
+}
+
+/// Loads a request over the network.
+func loadOnce(_ request: URLRequest, through cache: LMDBURLCache) throws {
+  let isLoaded = DispatchSemaphore(value: 0)
+  Task {
+    _ = try await cache.data(for: request)
+    isLoaded.signal()
+  }
+  isLoaded.wait()
+}
+
+/// Loads a URL once, so that its response is stored with its No-Vary-Search. Returns an equivalent URL's request.
+func storeForEquivalents(in cache: LMDBURLCache) throws -> URLRequest {
+  let port = startServer(
+    "HTTP/1.1 200 OK\r\nContent-Type: image/webp\r\nContent-Length: 1024\r\nServer: nginx/1.22.1\r\nConnection: close"
+      + "\r\nCache-Control: public, max-age=2000000000\r\nETag: \"5f3e-1\"\r\nAccept-Ranges: bytes\r\n"
+      + "Last-Modified: Mon, 02 Nov 2026 08:30:00 GMT\r\nX-Request-Id: 0b8f7c1e-1\r\n"
+      + "No-Vary-Search: params=(\"utm_source\" \"utm_medium\" \"utm_campaign\")\r\n\r\n"
+      + String(repeating: "x", count: 1024))
+  func url(_ campaign: String) throws -> URL {
+    let text = "http://127.0.0.1:\(port)/products/photo.webp?id=42&utm_source=news&utm_campaign=\(campaign)"
+    guard let url = URL(string: text) else { throw URLError(.badURL) }
+    return url
+  }
+  let (first, same) = (try url("spring"), URLRequest(url: try url("autumn")))
+  try loadOnce(URLRequest(url: first), through: cache)
+  guard cache.cachedResponse(for: same) != nil else { fatalError("not equivalent") }
+  return same
+}
+
 /// - Parameter redis: The socket of a Redis server; nil to leave the calls in a fleet out.
 func cacheCalls(_ folder: String, redis: String?) throws -> [HotCall] {
   let inMemory = try LMDBURLCache(
@@ -173,6 +231,19 @@ func cacheCalls(_ folder: String, redis: String?) throws -> [HotCall] {
     cache.storeCachedResponse(CachedURLResponse(response: freshResponse, data: cached.data), for: fresh)
     guard cache.flush() else { fatalError("not stored") }
   }
+  // Content as search APIs have it.
+  var query = URLRequest(url: freshURL)
+  query.httpMethod = "QUERY"
+  query.setValue("application/json", forHTTPHeaderField: "Content-Type")
+  query.httpBody = Data(repeating: UInt8(ascii: "q"), count: 1 << 10)
+  inMemory.storeCachedResponse(CachedURLResponse(response: freshResponse, data: cached.data), for: query)
+  let equivalent = try storeForEquivalents(in: inMemory)
+  var urlOptions = LMDBURLCache.Options()
+  urlOptions.caching.usesNoVarySearch = false
+  let withoutNoVarySearch = try LMDBURLCache(
+    directory: URL(fileURLWithPath: folder + "/urls"), memoryCapacity: 64 << 20, diskCapacity: 64 << 20,
+    options: urlOptions)
+  try loadOnce(equivalent, through: withoutNoVarySearch)
   let callsInFleet = inFleet.map { inFleet in
     storeInFleet(cached, for: request, in: inFleet)
     storeInFleet(CachedURLResponse(response: freshResponse, data: cached.data), for: fresh, in: inFleet)
@@ -197,6 +268,9 @@ func cacheCalls(_ folder: String, redis: String?) throws -> [HotCall] {
       if onDisk.cachedResponse(for: request)?.data.count != 1 << 10 { fatalError("missed") }
     },
     HotCall(name: "data(for:), memory") { _ in load(fresh, through: inMemory) },
+    HotCall(name: "data(for:), memory, QUERY of 1 KB") { _ in load(query, through: inMemory) },
+    HotCall(name: "data(for:), memory, No-Vary-Search") { _ in load(equivalent, through: inMemory) },
+    HotCall(name: "data(for:), memory, the same by its URL") { _ in load(equivalent, through: withoutNoVarySearch) },
     HotCall(name: "cachedResponse, memory, 20 rules") { _ in
       if withRules.cachedResponse(for: request) == nil { fatalError("missed") }
     },

@@ -31,13 +31,11 @@ struct CacheStorage: ResponseStorage, CountsActivity {
 
   let tiers: TieredStorage
   /// Calls the methods of a subclass; nil for an `LMDBURLCache` itself.
+  ///
+  /// Only for requests under the key of their URL: `URLCache` has no methods for queries and for equivalent URLs.
   let detour: SubclassDetour?
 
   var activity: ActivityReference { tiers.activity }
-
-  /// The detour of a request for a URL. `URLCache` has no methods for queries and for equivalent URLs, so that overrides do
-  /// not see these.
-  private func detour(for request: CachingClientRequest) -> SubclassDetour? { request.isForURL ? detour : nil }
 
   // MARK: Lookups
 
@@ -49,7 +47,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
       return entry
     }
     // Overrides see every lookup, and return whole bodies.
-    if let detour = detour(for: request) { return detour.lookup(request).flatMap { entry($0, for: request) } }
+    if let detour, request.isForURL { return detour.lookup(request).flatMap { entry($0, for: request) } }
     // Check the lease before the lookup: a purge may be applied, and the lease renewed, in between.
     let isCutOff = tiers.isCutOff
     guard let found = tiers.lookup(request), found.status > 0 else { return nil }
@@ -101,7 +99,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
       proposal.response, for: key,
       attachment: changed.flatMap { ResponseAttachment($0, keyURL: key.urlString)?.bytes }, storedAt: tiers.now,
       userInfo: changed?.userInfo, storagePolicy: proposal.isMemoryOnly ? .allowedInMemoryOnly : .allowed)
-    if let detour = detour(for: request) {
+    if let detour, request.isForURL {
       let operation = SubclassDetour.Operation.insert(
         askedAt: proposal.removalToken, isRevoked: { proposal.isRevoked })
       return detour.store(response, operation, for: request)
@@ -118,7 +116,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     _ entry: Entry, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
     for request: CachingClientRequest
   ) {
-    guard let detour = detour(for: request) else {
+    guard let detour, request.isForURL else {
       return tiers.update(entry.cached, fields: fields, freshness: freshness, askedAt: token)
     }
     let operation: SubclassDetour.Operation =

@@ -39,7 +39,8 @@ extension LMDBURLCache {
       guard !url.isOtherHost(thanIn: fields) else { return nil }
       parts.hasFields = true
     }
-    if request.httpMethod != "GET", let query = query(request) { return cachingClient.placedQuery(query)?.key }
+    let method = request.httpMethod ?? "GET"
+    if method != "GET", let query = query(request) { return cachingClient.placedQuery(query)?.key }
     var (keyURL, partition) = (url, "")
     if core.options.overrides == nil, core.options.rules.isEmpty {
       partition = core.options.partition(request)
@@ -48,7 +49,7 @@ extension LMDBURLCache {
       (keyURL, partition) = (selection.overrides.keyURL(for: url), selection.partition)
     }
     return RequestKey(
-      urlString: keyURL.absoluteString, method: request.httpMethod ?? "GET", partition: partition,
+      urlString: keyURL.absoluteString, method: method, partition: partition,
       hasUser: &parts.hasUser)
   }
 
@@ -67,13 +68,21 @@ extension LMDBURLCache {
       return nil
     }
     let cache = Unretained(self)
-    let matches = { (vary: VaryKey) in cache.use { $0.matches(vary, request, parts: parts) } }
     let found =
-      core.lookup(key, url: url, where: matches)
-      ?? equivalentKey(for: request, key).flatMap { core.lookup($0, url: url, where: matches) }
+      core.lookup(key, url: url) { vary in cache.use { $0.matches(vary, request, parts: parts) } }
+      ?? lookupEquivalent(to: request, url, key, parts)
     // The caller would use a suspect response without a validation.
     guard let found, !found.freshness.flags.contains(.suspect) else { return nil }
     return found
+  }
+
+  /// Returns the stored response for a URL that is equivalent to that of a request.
+  private func lookupEquivalent(
+    to request: URLRequest, _ url: URL, _ key: RequestKey, _ parts: SelectingParts
+  ) -> LMDBCachedURLResponse? {
+    equivalentKey(for: request, key).flatMap { key in
+      core.lookup(key, url: url) { matches($0, request, parts: parts) }
+    }
   }
 
   /// Returns the request for the caching client if it is a query; nil for another one.

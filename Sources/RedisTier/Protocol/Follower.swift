@@ -193,8 +193,10 @@ final class Follower: Sendable {
   private func leave() {
     // The lease first: an unregistered machine must not have one.
     file.revokeLease(isLeaving: true)
-    // If Redis cannot be reached, purges wait once for a lease that has ended.
-    try? FollowerSession(self).leave()
+    // If Redis cannot be reached, also at a second attempt, purges wait once for a lease that has ended.
+    for _ in 1...2 {
+      do throws(RedisTierError) { return try FollowerSession(self).leave() } catch {}
+    }
   }
 }
 
