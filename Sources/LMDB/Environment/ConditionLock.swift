@@ -41,19 +41,6 @@ final class ConditionLock: @unchecked Sendable {
     pthread_cond_wait(condition, mutex)
   }
 
-  /// Releases the lock until another thread calls ``wakeOne()`` or ``wakeAll()``. Can return spuriously.
-  ///
-  /// - Parameter deadline: A time of ``Clock``, in nanoseconds.
-  /// - Returns: False if the deadline has passed.
-  func wait(until deadline: UInt64) -> Bool {
-    var time = timespec(tv_sec: Int(deadline / 1_000_000_000), tv_nsec: Int(deadline % 1_000_000_000))
-    return pthread_cond_timedwait(condition, mutex, &time) != ETIMEDOUT
-  }
-
-  func wakeOne() {
-    pthread_cond_signal(condition)
-  }
-
   func wakeAll() {
     pthread_cond_broadcast(condition)
   }

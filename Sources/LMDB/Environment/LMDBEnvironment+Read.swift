@@ -93,7 +93,7 @@ extension LMDBEnvironment {
 
   /// Repeats `search` until it finds a result, unless the thread owns a slot: such threads would wait for each other.
   private func waitUnlessReading<R>(for search: () throws(LMDBError) -> R?) throws(LMDBError) -> R? {
-    slots.ownedCount(by: ReaderSlot.currentThread) > 0 ? nil : try slotQueue.wait(for: search)
+    slots.ownedCount(by: ReaderSlot.currentThread) > 0 ? nil : try slotWait.wait(for: search)
   }
 
   @inline(never)

@@ -40,7 +40,7 @@ public final class LMDBEnvironment: @unchecked Sendable {
   let directoryLock: LockDescriptor
 
   let slots: ReaderSlots
-  let slotQueue = SlotQueue()
+  let slotWait = SlotWait()
   /// A state of ``TransactionGate``.
   let gate = Atomic<UInt>(TransactionGate.open)
   /// Held while the gate is not open.
