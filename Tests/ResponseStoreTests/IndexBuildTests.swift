@@ -28,7 +28,7 @@ struct IndexBuildTests: NumberedResponses {
     fixture.close()
     fixture.options.runsInBackground = true
     // Another process builds the index.
-    let claim = try #require(IndexClaim(fixture, 0))
+    let claim = try #require(IndexClaim(fixture))
     unlink(fixture.dataPath(IndexLayout.fileName))
     try fixture.open()
     #expect(file(of: fixture).isAbsent)
@@ -53,7 +53,7 @@ struct IndexBuildTests: NumberedResponses {
     fixture.options.runsInBackground = true
     fixture.options.queueByteCount = 10_000
     fixture.options.fullQueueTimeout = .milliseconds(1)
-    let claim = try #require(IndexClaim(fixture, 0))
+    let claim = try #require(IndexClaim(fixture))
     unlink(fixture.dataPath(IndexLayout.fileName))
     try fixture.open()
     let large = Data(repeating: 7, count: 4000)
@@ -126,14 +126,13 @@ struct IndexBuildTests: NumberedResponses {
     defer { fixture.finish() }
     fixture.close()
     fixture.options.stallTimeout = .milliseconds(50)
-    let claims = try (0..<2).map { try #require(IndexClaim(fixture, $0)) }
+    let claim = try #require(IndexClaim(fixture))
     unlink(fixture.dataPath(IndexLayout.fileName))
     try fixture.open()
     expect({ _ in nil }, in: fixture)
-    // Both claims are taken.
     fixture.drain()
     expect({ _ in "older" }, in: fixture)
-    for claim in claims { claim.end() }
+    claim.end()
   }
 
   @Test("Without space for an index the store misses and drops writes; it recovers when there is space")

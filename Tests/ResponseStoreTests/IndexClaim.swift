@@ -9,10 +9,10 @@ struct IndexClaim {
   private let file: LockDescriptor
 
   /// Claims the file; nil if it is claimed.
-  init?(_ fixture: StoreFixture, _ number: Int) {
+  init?(_ fixture: StoreFixture) {
     guard let file = LockDescriptor(fixture.path(StoreDirectory.lockFileName), O_RDWR | O_CLOEXEC) else { return nil }
     // That of the first generation.
-    let byte = (1 << 40) + 2 + number
+    let byte = (1 << 40) + 1
     guard file.lockBytes(byte..<byte + 1) else { return nil }
     self.file = file
   }

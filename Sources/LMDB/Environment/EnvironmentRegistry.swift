@@ -4,13 +4,20 @@ internal import Synchronization
 internal import SystemFiles
 
 /// The identity of a directory or file, independent of its path.
-struct DirectoryIdentity: Hashable {
+package struct DirectoryIdentity: Hashable, Sendable {
   let device: UInt64
   let inode: UInt64
 
   init(_ status: stat) {
     device = UInt64(status.st_dev)
     inode = UInt64(status.st_ino)
+  }
+
+  /// Returns nil if there is no such file or directory.
+  package init?(path: String) {
+    var status = stat()
+    guard stat(path, &status) == 0 else { return nil }
+    self.init(status)
   }
 }
 

@@ -53,8 +53,7 @@ extension LMDBEnvironment {
   ///
   /// Also true if the file cannot be examined for any other reason than that it does not exist.
   public func isDataFile(ofDirectory directory: String) -> Bool {
-    var status = stat()
-    if stat("\(directory)/\(DataFile.name)", &status) == 0 { return DirectoryIdentity(status) == dataFileIdentity }
+    if let identity = DirectoryIdentity(path: "\(directory)/\(DataFile.name)") { return identity == dataFileIdentity }
     return errno != ENOENT && errno != ENOTDIR
   }
 

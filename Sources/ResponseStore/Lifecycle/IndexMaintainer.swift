@@ -101,11 +101,10 @@ struct IndexMaintainer: Sendable {
 
   /// Claims the new file for this process, so that processes do not build the same index at once.
   ///
-  /// A claim ends with its process. If a suspended process has it, another one may do the work after the stall timeout,
-  /// and any process after twice that: the first one that finishes puts its file in use.
+  /// A claim ends with its process. If a suspended process has it, any other may do the work after the stall timeout:
+  /// the first one that finishes puts its file in use.
   private func claimFile(since start: MonotonicTime) -> Bool {
-    let (elapsed, timeout) = (start.duration(to: .now), context.options.stallTimeout)
-    return context.storeDirectory.claimIndex(as: elapsed > timeout ? 1 : 0) || elapsed > timeout * 2
+    context.storeDirectory.claimIndex() || start.duration(to: .now) > context.options.stallTimeout
   }
 
   // MARK: Replacing
@@ -131,7 +130,7 @@ struct IndexMaintainer: Sendable {
       let start = MonotonicTime.now
       // Another thread or process may have done it.
       while let old = index.current, old.cellCount != cellCount, state.retriesAt <= .now {
-        guard context.storeDirectory.claimIndex(as: 0) else {
+        guard context.storeDirectory.claimIndex() else {
           // If the other process is suspended, records are evicted instead.
           let timeout = context.options.stallTimeout
           guard waits, state.waitsAt <= start else { return false }

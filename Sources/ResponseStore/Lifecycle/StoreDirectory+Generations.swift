@@ -87,5 +87,5 @@ extension StoreDirectory {
   }
 
   /// Whether the path still leads to this directory.
-  var isInPlace: Bool { Identity(path: path) == identity }
+  var isInPlace: Bool { DirectoryIdentity(path: path) == identity }
 }

@@ -31,7 +31,7 @@ final class StoreDirectory: @unchecked Sendable {
   /// The absolute path, which stays valid when the process changes its working directory.
   let path: String
   /// Device and inode, which are equal for two paths of one directory.
-  let identity: Identity
+  let identity: DirectoryIdentity
   /// Whether the directory is on a read-only file system.
   let isReadOnly: Bool
   private var openLock: LockDescriptor?
@@ -47,23 +47,6 @@ final class StoreDirectory: @unchecked Sendable {
   var lockedStatusPage: SharedStatusPage {
     guard let statusPage else { preconditionFailure("The directory is opened without its locks") }
     return statusPage
-  }
-
-  struct Identity: Hashable, Sendable {
-    var device: UInt
-    var inode: UInt
-
-    init(_ status: stat) {
-      device = UInt(status.st_dev)
-      inode = UInt(status.st_ino)
-    }
-
-    /// Returns nil if there is no such file or directory.
-    init?(path: String) {
-      var status = stat()
-      guard stat(path, &status) == 0 else { return nil }
-      self.init(status)
-    }
   }
 
   /// Creates the directory (0700) and its parents, if `makesDirectory`, and checks that it can be trusted.
@@ -95,7 +78,8 @@ final class StoreDirectory: @unchecked Sendable {
         .untrustedDirectory, directory: path, reason: "the directory belongs to another user",
         remedy: "Run as that user, or choose another directory. A program can also set allowsUntrustedDirectory")
     }
-    identity = Identity(status)
+    guard let identity = DirectoryIdentity(path: path) else { throw .unusable(path, doing: "examining it", errno) }
+    self.identity = identity
     isReadOnly = faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0 && errno == EROFS && !makesDirectory
     guard faccessat(AT_FDCWD, path, isReadOnly ? R_OK | X_OK : R_OK | W_OK | X_OK, AT_EACCESS) == 0 else {
       throw .unusable(path, doing: "reading and writing the directory", errno)
@@ -220,23 +204,19 @@ final class StoreDirectory: @unchecked Sendable {
 
   // MARK: The claim of a new index file
 
-  /// A position behind the end of the file. Each generation has two claims.
-  private var firstIndexClaim: Int { 1 << 40 + 2 * Int(generation) }
+  /// A position behind the end of the file.
+  private var indexClaim: Range<Int> { (1 << 40 + Int(generation))..<(1 << 40 + Int(generation) + 1) }
 
   /// The number of the index file in use.
   var indexNumber: SharedWord { lockedStatusPage.indexNumber }
 
   /// Claims the file of a new index for this process; see ``IndexMaintainer``.
   ///
-  /// - Parameter number: The number of the claim; a second process can have another one.
   /// - Returns: False if a living process has claimed it.
-  func claimIndex(as number: Int) -> Bool {
-    let byte = firstIndexClaim + number
-    return usersLock?.lockBytes(byte..<byte + 1) ?? false
-  }
+  func claimIndex() -> Bool { usersLock?.lockBytes(indexClaim) ?? false }
 
-  /// Ends the claims of this process.
-  func releaseIndexClaim() { usersLock?.unlockBytes(firstIndexClaim..<firstIndexClaim + 2) }
+  /// Ends the claim of this process.
+  func releaseIndexClaim() { usersLock?.unlockBytes(indexClaim) }
 
   private func openFile(_ name: String, creates: Bool) throws(StoreError) -> LockDescriptor {
     let flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (creates ? O_CREAT : 0)

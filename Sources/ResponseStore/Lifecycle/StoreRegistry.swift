@@ -15,11 +15,11 @@ final class StoreRegistry: Sendable {
     var processID: Int32
   }
 
-  private let stores = Monitor<[StoreDirectory.Identity: Entry]>([:])
+  private let stores = Monitor<[DirectoryIdentity: Entry]>([:])
   /// The directories that a thread is opening, with its process ID. Opens of one directory take turns.
   ///
   /// A forked child inherits the dictionary, but not the threads.
-  private let opening = Monitor<[StoreDirectory.Identity: Int32]>([:])
+  private let opening = Monitor<[DirectoryIdentity: Int32]>([:])
 
   private init() {
     // Write the queues when the process exits.
@@ -71,7 +71,7 @@ final class StoreRegistry: Sendable {
     return store
   }
 
-  private func existing(_ identity: StoreDirectory.Identity, timeout: Duration) -> ResponseStore? {
+  private func existing(_ identity: DirectoryIdentity, timeout: Duration) -> ResponseStore? {
     guard let entry = entry(identity) else { return nil }
     if let store = entry.store, store.retainOpen() { return store }
     // Another thread is closing the store or has released its last reference. Wait until the queue is written.
@@ -83,18 +83,18 @@ final class StoreRegistry: Sendable {
   ///
   /// Never opens a store, and waits for no other process.
   func withOpenStore(inDirectory path: String, _ body: (ResponseStore) -> Void) {
-    guard let identity = StoreDirectory.Identity(path: path), let store = entry(identity)?.store, store.retainOpen()
+    guard let identity = DirectoryIdentity(path: path), let store = entry(identity)?.store, store.retainOpen()
     else { return }
     defer { store.close() }
     if store.context.isUsable { body(store) }
   }
 
-  private func entry(_ identity: StoreDirectory.Identity) -> Entry? {
+  private func entry(_ identity: DirectoryIdentity) -> Entry? {
     stores.withLock { $0[identity] }.flatMap { $0.processID == getpid() ? $0 : nil }
   }
 
   /// Removes a store from the registry, identified by its queue: a newer store of the directory stays.
-  func forget(_ identity: StoreDirectory.Identity, queue: Monitor<WriteQueue>) {
+  func forget(_ identity: DirectoryIdentity, queue: Monitor<WriteQueue>) {
     stores.withLock { stores in
       if stores[identity]?.queue === queue { stores[identity] = nil }
     }
