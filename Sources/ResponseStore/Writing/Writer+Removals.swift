@@ -17,7 +17,6 @@ extension Writer {
   func applyLoggedRemovals(
     limit: Int, changes: inout RecordChanges, result: inout WriteResult, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
-    result.pageCountBefore = try database.environment.livePageCount(in: transaction)
     let last = context.removalLog.sequence
     var budget = limit
     while changes.counters.lastAppliedRemoval < last {
@@ -31,9 +30,6 @@ extension Writer {
       changes.counters.lastAppliedRemoval = sequence
     }
     result.lastAppliedRemoval = changes.counters.lastAppliedRemoval
-    result.freedPageCount =
-      try result.pageCountBefore - database.environment.livePageCount(in: transaction)
-      + changes.freeing.deferredPageCount
   }
 
   /// Deletes or marks the covered records if they are few, otherwise adds the tombstone.

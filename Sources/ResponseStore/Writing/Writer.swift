@@ -195,9 +195,7 @@ struct Writer: Sendable {
         context.log(
           .failedRemoval, "Removals could not be applied to the database and remain in the removal log: \(error)")
       }
-      if result.freedPageCount >= max(16, result.pageCountBefore / 4) {
-        puncher.noteRemoval()
-      }
+      puncher.noteRemoval()
     }
     context.failIfDirectoryMoved()
     wakeMaintenanceIfNeeded(afterRemoval: batch.appliesRemovals)
@@ -350,10 +348,6 @@ struct WriteResult {
   var removed: [RemovalReason: Int] = [:]
   /// The rows of the written responses.
   var rows: [(response: PendingWrite, rowID: UInt64)] = []
-  /// The number of pages that removals freed or will free.
-  var freedPageCount = 0
-  /// The number of live pages before the removals were applied.
-  var pageCountBefore = 0
   /// The last logged removal that was applied.
   var lastAppliedRemoval: UInt64 = 0
 }
