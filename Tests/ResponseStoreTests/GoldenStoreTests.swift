@@ -8,12 +8,14 @@ import Testing
 /// Opens directories that released versions of this library wrote, from the folder `Golden`.
 ///
 /// Each was copied while its store was open, like the directory of a killed process, but without LMDB's lock file. To
-/// write the directories of the present format again, run `WRITE_GOLDEN=1 swift test --filter GoldenStoreTests`.
+/// write the directories of the present format again, run `WRITE_GOLDEN=1 swift test --filter GoldenStoreTests`, which
+/// leaves out the tests that open them.
 @Suite("Directories of released storage formats")
 struct GoldenStoreTests {
   private static let folder = URL(fileURLWithPath: #filePath).deletingLastPathComponent().appendingPathComponent(
     "Golden")
   private static let capacity = ResponseStore.minimumCapacityByteCount
+  private static let isWriting = ProcessInfo.processInfo.environment["WRITE_GOLDEN"] != nil
 
   /// The stored responses, except the removed ones and those of the group test.
   private static func responses(_ fixture: StoreFixture) -> [KeyedResponse] {
@@ -63,7 +65,7 @@ struct GoldenStoreTests {
     return try StoreFixture(capacity: Self.capacity, directory: directory)
   }
 
-  @Test("A store of format 6 opens, contains every response, and satisfies all invariants")
+  @Test("A store of format 6 opens, contains every response, and satisfies all invariants", .disabled(if: isWriting))
   func format6() throws {
     let fixture = try openCopy(of: "format-6")
     defer { fixture.finish() }
@@ -80,7 +82,9 @@ struct GoldenStoreTests {
     #expect(try unfinished(fixture.store) == [0, 0, 0])
   }
 
-  @Test("A store of format 6 with soft removals opens, and has every response, stale if a soft removal covers it")
+  @Test(
+    "A store of format 6 with soft removals opens, and has every response, stale if a soft removal covers it",
+    .disabled(if: isWriting))
   func format6WithSoftRemovals() throws {
     let fixture = try openCopy(of: "format-6-soft")
     defer { fixture.finish() }
@@ -162,9 +166,7 @@ struct GoldenStoreTests {
     }
   }
 
-  @Test(
-    "The golden directory of the present format is written again",
-    .enabled(if: ProcessInfo.processInfo.environment["WRITE_GOLDEN"] != nil))
+  @Test("The golden directory of the present format is written again", .enabled(if: isWriting))
   func write() throws {
     let fixture = try StoreFixture(capacity: Self.capacity)
     defer { fixture.remove() }
@@ -193,9 +195,7 @@ struct GoldenStoreTests {
     fixture.close()
   }
 
-  @Test(
-    "The golden directory with soft removals is written again",
-    .enabled(if: ProcessInfo.processInfo.environment["WRITE_GOLDEN"] != nil))
+  @Test("The golden directory with soft removals is written again", .enabled(if: isWriting))
   func writeSoftRemovals() throws {
     let fixture = try StoreFixture(capacity: Self.capacity)
     defer { fixture.remove() }
