@@ -61,8 +61,8 @@ public final class ResponseStore: Sendable {
     unretainedReader = Unretained(reader)
     intake = WriteIntake(context: context, space: space, reader: reader, writer: writer)
     let maintainer = Maintainer(
-      context: context, indexMaintainer: indexMaintainer, sweep: sweep, evictor: evictor, capacity: capacity,
-      puncher: puncher)
+      context: context, indexMaintainer: indexMaintainer, space: space, sweep: sweep, evictor: evictor,
+      capacity: capacity, puncher: puncher)
     self.maintainer = maintainer
     remover = Remover(context: context, writer: writer, maintainer: maintainer)
     threads = BackgroundThreads(

@@ -47,9 +47,6 @@ struct MappedPages {
     madvise(memory, Int(end - first), advice)
   }
 
-  /// All addresses of the map.
-  var addresses: Range<UInt> { UInt(bitPattern: start)..<UInt(bitPattern: start) + UInt(byteCount) }
-
   /// The position of a tree: its root page, and its number of levels; nil for an empty or missing table.
   func tree(ofTable name: [UInt8], _ transaction: borrowing ReadTransaction) -> (root: Int, depth: Int)? {
     do throws(LMDBError) {
@@ -95,7 +92,7 @@ extension LMDBEnvironment {
   public func releaseResidentPages(in transaction: borrowing ReadTransaction) {
     guard let pages = MappedPages(of: self, transaction) else { return }
     // For a shared mapping of a file this loses no data.
-    pages.advise(pages.addresses, MADV_DONTNEED)
+    pages.advise(0..<UInt.max, MADV_DONTNEED)
   }
 
   /// Releases the pages of a value like ``releaseResidentPages(in:)``, and the pages next to it that the kernel mapped

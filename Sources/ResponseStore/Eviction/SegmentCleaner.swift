@@ -36,8 +36,6 @@ struct SegmentCleaner {
 
   /// The result of one step, valid if its transaction commits.
   struct Step {
-    fileprivate(set) var evictedCount = 0
-    fileprivate(set) var movedCount = 0
     /// The row at which the next step begins; nil if the segment is free.
     fileprivate var next: UInt64?
   }
@@ -148,14 +146,10 @@ struct SegmentCleaner {
       rest = rest.dropFirst(part.count)
       var leaving: [Row] = []
       for row in part {
-        if row.survives, let entry = row.entry, try move(entry, &changes) {
-          step.movedCount += 1
-        } else {
-          leaving.append(row)
-        }
+        if row.survives, let entry = row.entry, try move(entry, &changes) { continue }
+        leaving.append(row)
       }
       let count = leaving.isEmpty ? 0 : try evict(leaving, &changes)
-      step.evictedCount += count
       if count < leaving.count {
         step.next = leaving[count].rowID
         return step

@@ -9,6 +9,7 @@ import SystemFiles
 struct Maintainer: Sendable {
   let context: StoreContext
   let indexMaintainer: IndexMaintainer
+  let space: DiskSpace
   let sweep: RemovalSweep
   let evictor: Evictor
   let capacity: CapacityController
@@ -72,7 +73,11 @@ struct Maintainer: Sendable {
     if sweeping.removedCount > 0 { return true }
     if try evictor.evictToLowWatermark() { return true }
     if indexMaintainer.replaceIndex() { return true }
-    puncher.shrinkFileIfWanted()
+    if space.isFileToShrink {
+      // The capacity is applied when the disk usage is within it. Larger steps, because a thread waits for that.
+      if try puncher.reclaimFreePages(maximumPageCount: 1024) { return true }
+      space.endShrinking()
+    }
     capacity.noteApplied()
     try checkRegularly()
     return try puncher.reclaimFreePages() || sweeping.hasMore

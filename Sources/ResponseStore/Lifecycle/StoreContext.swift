@@ -52,7 +52,7 @@ final class StoreContext: Sendable {
   /// The kinds of issues. Each is logged once.
   enum Issue: Hashable, Sendable {
     case corruptRecord, absentIndex, fullDisk, fileSizeLimit, fullDatabase, fullIndex, fullQueue
-    case failed, failedRead, failedWrite, failedRemoval, failedEviction, failedHolePunching
+    case failed, failedRead, failedWrite, failedRemoval, failedEviction
     case failedClosing, resized, lowCapacity, forked, oversizedBody, oversizedHead
   }
 

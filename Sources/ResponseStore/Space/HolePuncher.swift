@@ -72,28 +72,4 @@ struct HolePuncher: Sendable {
     state.withLock { $0.pass = next.map { Pass(position: $0, isNeeded: pass.isNeeded) } }
     return next != nil
   }
-
-  // MARK: A lower capacity
-
-  /// Shrinks the file after a lower capacity was applied and the surplus is evicted.
-  func shrinkFileIfWanted() {
-    guard space.isFileToShrink else { return }
-    shrinkFile()
-    space.endShrinking()
-  }
-
-  /// Returns the free pages of an oversized file. Costs a few system calls if there is nothing to do.
-  private func shrinkFile() {
-    let budget = space.budget
-    let ceiling = StorageFormat.mapByteCount(
-      capacityByteCount: budget.capacityByteCount, pageByteCount: database.pageByteCount)
-    guard space.diskByteCount > space.diskCeiling else { return }
-    do throws(LMDBError) {
-      while space.diskByteCount > ceiling, !context.isClosing, try reclaimFreePages(maximumPageCount: 1024) {
-        context.noteProgress()
-      }
-    } catch {
-      context.log(.failedHolePunching, "Free pages could not be returned to the file system: \(error)")
-    }
-  }
 }

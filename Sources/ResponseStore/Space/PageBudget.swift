@@ -25,8 +25,6 @@ struct PageBudget: Sendable, Equatable {
   let highPageCount: Int
   /// The low watermark of live pages: the eviction thread stops below it.
   let lowPageCount: Int
-  /// The maximum number of records that one transaction evicts individually.
-  let evictionRecordCount: Int
   /// The maximum number of records of a segment that one transaction examines.
   let cleaningRecordCount: Int
   /// The approximate maximum of their bytes.
@@ -86,12 +84,11 @@ struct PageBudget: Sendable, Equatable {
     let margin = min(ahead, maximumLivePageCount / 16)
     highPageCount = maximumLivePageCount - margin
     lowPageCount = highPageCount - margin
-    evictionRecordCount = min(256, max(16, recordCount))
     // Adjacent records share leaves. Some records are moved before any freed page can be reused.
     let reserve = maximumFilePageCount - maximumLivePageCount
     cleaningRecordCount = min(max(4 * recordCount, 32), 4096)
     cleaningByteCount = max(min(batchByteCount, reserve * pageByteCount / 8), 32 << 10)
-    cautiousPageCount = evictionRecordCount
+    cautiousPageCount = min(256, max(16, recordCount))
     // LMDB's list of freed pages needs one more contiguous page for every 512 pages. If many pages are free, there
     // usually is one.
     freeablePageCount = min(max(reserve / 4, isLargeChunk ? 2048 : 0, FreeingBudget.defaultPageCount), 8192)
