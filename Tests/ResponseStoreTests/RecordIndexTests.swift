@@ -1,5 +1,6 @@
 import Foundation
 import LMDB
+import Synchronization
 import Testing
 
 @testable import ResponseStore
@@ -17,21 +18,24 @@ struct RecordIndexTests {
     var rows: [UInt64: UInt64] = [:]
     var next: UInt64 = 1
     var lastTransactionID: UInt64 = 0
+    /// Whether no new file can be created, because its name is that of a folder.
     var isDiskFull: Bool {
-      get { access(path + ".full", F_OK) == 0 }
-      set { if newValue { close(open(path + ".full", O_CREAT, 0o600)) } else { unlink(path + ".full") } }
+      get { access(path + ".new/.", F_OK) == 0 }
+      set {
+        // A killed process may have left a file.
+        if newValue { unlink(path + ".new") }
+        if newValue { mkdir(path + ".new", 0o700) } else { rmdir(path + ".new") }
+      }
     }
 
     init(
-      path: String, numberInUse: SharedWord = SharedWord(),
+      path: String, numberInUse: SharedWord = .zero,
       digest: @escaping (UInt64) -> UInt64 = { SeededGenerator.mixed($0) }
     ) {
       self.path = path
       self.numberInUse = numberInUse
       self.digest = digest
-      file = IndexFile(
-        path: path, owner: 1, numberInUse: numberInUse,
-        allocate: { access(path + ".full", F_OK) == 0 ? ENOSPC : posix_fallocate($0, 0, $1) })
+      file = IndexFile(path: path, owner: 1, numberInUse: numberInUse)
     }
 
     /// Returns the same records as another process sees them.
@@ -311,7 +315,7 @@ struct RecordIndexTests {
     try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
     // A leftover directory does no harm.
     defer { try? FileManager.default.removeItem(atPath: folder) }
-    let file = IndexFile(path: folder + "/index", owner: 1)
+    let file = IndexFile(path: folder + "/index", owner: 1, numberInUse: .zero)
     func entry(_ number: UInt64) -> IndexEntry {
       IndexEntry(digest: SeededGenerator.mixed(number) >> 6, hostDigest: 0, rowID: number, byteCount: 1000)
     }
@@ -351,5 +355,15 @@ extension SeededGenerator {
   static func mixed(_ value: UInt64) -> UInt64 {
     var generator = SeededGenerator(seed: value)
     return generator.next()
+  }
+}
+
+extension SharedWord {
+  /// A zero that this process shares with its forked children.
+  fileprivate static var zero: SharedWord {
+    final class Page: Sendable {}
+    let page = mmap(nil, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)
+    guard let page, page != MAP_FAILED else { fatalError("no memory for a shared number") }
+    return SharedWord(page.bindMemory(to: Atomic<UInt64>.self, capacity: 1), in: Page())
   }
 }

@@ -17,8 +17,6 @@ final class IndexFile: @unchecked Sendable {
   private let owner: UInt64
   /// Whether the directory still contains this data file. Otherwise the index at the path belongs to another store.
   private let isInPlace: @Sendable () -> Bool
-  /// Allocates a file's space. Returns 0 or an error number.
-  private let allocate: @Sendable (CInt, Int) -> CInt
   /// The file as lookups use it.
   let mapping: IndexMapping
   /// The reason why the last file could not be created; nil after a success.
@@ -32,21 +30,15 @@ final class IndexFile: @unchecked Sendable {
   ///
   /// - Parameters:
   ///   - owner: The identity of the data file, which the index must have.
-  ///   - numberInUse: The number of the file in use, which all processes of the directory share; by default only forked
-  ///     children. 0 for none.
+  ///   - numberInUse: The number of the file in use, which all processes of the directory share. 0 for none.
   ///   - isInPlace: Whether the path is still in the directory of the data file, so that a file there may be replaced.
-  ///   - allocate: Allocates an empty file's space, as `MappedFileBlocks` by default. Without it, a mapped page that
-  ///     finds no space raises a signal instead of an error.
   init(
-    path: String, owner: UInt64, numberInUse: SharedWord = SharedWord(),
-    isInPlace: @escaping @Sendable () -> Bool = { true },
-    allocate: @escaping @Sendable (CInt, Int) -> CInt = { MappedFileBlocks.allocateEmptyFile($0, byteCount: $1) }
+    path: String, owner: UInt64, numberInUse: SharedWord, isInPlace: @escaping @Sendable () -> Bool = { true }
   ) {
     self.path = path
     self.owner = owner
     mapping = IndexMapping(path: path, owner: owner, numberInUse: numberInUse)
     self.isInPlace = isInPlace
-    self.allocate = allocate
   }
 
   // MARK: On any thread
@@ -168,7 +160,7 @@ final class IndexFile: @unchecked Sendable {
     // The path may be in the directory of another store.
     guard isInPlace() else { throw LMDBError(code: .init(rawValue: ENOENT), function: "stat") }
     do throws(LMDBError) {
-      let new = try NewIndexFile(path: path, cellCount: cellCount, owner: owner, allocate: allocate)
+      let new = try NewIndexFile(path: path, cellCount: cellCount, owner: owner)
       lastFailure.withLock { $0 = nil }
       return new
     } catch {

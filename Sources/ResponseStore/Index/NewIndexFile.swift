@@ -13,9 +13,8 @@ struct NewIndexFile {
   /// - Parameters:
   ///   - path: The path at which the file will be put in place.
   ///   - owner: The identity of the data file.
-  ///   - allocate: Allocates a file's space, and returns 0 or an error number.
   /// - Throws: ``LMDBError`` with the system call that failed.
-  init(path: String, cellCount: Int, owner: UInt64, allocate: (CInt, Int) -> CInt) throws(LMDBError) {
+  init(path: String, cellCount: Int, owner: UInt64) throws(LMDBError) {
     self.path = path
     let temporaryPath = Self.temporaryPath(of: path)
     // A process that died, or that was suspended for long, left this file.
@@ -25,7 +24,9 @@ struct NewIndexFile {
     guard descriptor >= 0 else { throw LMDBError(code: .init(rawValue: errno), function: "open") }
     defer { close(descriptor) }
     reachedIndexStep()
-    let allocation = allocate(descriptor, IndexLayout.byteCount(cellCount: cellCount))
+    // Without that, a mapped page that finds no space raises a signal instead of an error.
+    let allocation = MappedFileBlocks.allocateEmptyFile(
+      descriptor, byteCount: IndexLayout.byteCount(cellCount: cellCount))
     var status = stat()
     guard allocation == 0, fstat(descriptor, &status) == 0,
       let index = RecordIndex(descriptor: descriptor, cellCount: cellCount)
