@@ -87,9 +87,14 @@ extension CachingClient {
     store(KeySpace(variation: variation), key.searchSpace, for: destination)
   }
 
-  /// Returns the stored response that a newer one replaces under another key: it ends the equivalence of its URL with others.
-  func replacedEntry(by proposal: ProposedResponse, _ plan: Plan) -> Storage.Entry? {
-    guard let entry = plan.entry, let variation = plan.request.placement?.variation else { return nil }
+  /// Returns the stored response that a newer one replaces under another key. It would still answer its own URL, or URLs
+  /// that are no longer equivalent.
+  func replacedEntry(
+    by proposal: ProposedResponse, _ plan: Plan, _ outcome: StoreOutcome
+  ) -> Storage.Entry? {
+    guard let entry = plan.entry, plan.request.placement?.query == nil else { return nil }
+    if case .stored(let key?) = outcome { return key == plan.request.key ? nil : entry }
+    guard let variation = plan.request.placement?.variation else { return nil }
     return URLVariation(proposal.fields) == variation ? nil : entry
   }
 

@@ -218,14 +218,15 @@ extension CachingClient {
     guard let willStore = plan.request.willStore else {
       let outcome = storeProposal(proposal, plan, in: fetch)
       if case .invalidatedInFlight(let key?) = outcome { await removeIfRevoked(plan, fetch, storedAt: key) }
-      if let entry = replacedEntry(by: proposal, plan) { await storage.remove(entry, for: plan.request) }
+      if let entry = replacedEntry(by: proposal, plan, outcome) { await storage.remove(entry, for: plan.request) }
       inFlightFetches.finish(fetch)
       if case .invalidatedInFlight = outcome {
         fetch.resolve(.notShareable(variant: nil))
       } else {
         fetch.resolve(.shared(proposal.response))
       }
-      return outcome == .stored
+      if case .stored = outcome { return true }
+      return false
     }
     inFlightFetches.detach(fetch)
     let isRevoked = fetch.permit.isRevoked
@@ -247,8 +248,9 @@ extension CachingClient {
   }
 
   /// The result of storing a response.
-  enum StoreOutcome: Equatable {
-    case stored
+  enum StoreOutcome {
+    /// The response is stored under a key.
+    case stored(key: RequestKey?)
     /// The response is too large for the storage.
     case tooLarge
     /// The permit was revoked. If there is a key, that happened while the response was being stored under it: call
@@ -281,6 +283,6 @@ extension CachingClient {
     counters.stored.count()
     counters.activity.observers.emit(
       .stored(url: plan.request.head.url.textWithoutUserInformation, byteCount: proposal.body.count))
-    return .stored
+    return .stored(key: destination.key)
   }
 }

@@ -43,7 +43,7 @@ final class PendingStore<Storage: ResponseStorage>: Sendable {
     let outcome = client.storeProposal(proposal, plan, in: fetch)
     var revokedKey: RequestKey?
     if case .invalidatedInFlight(let key) = outcome { revokedKey = key }
-    let replaced = client.replacedEntry(by: proposal, plan)
+    let replaced = client.replacedEntry(by: proposal, plan, outcome)
     guard revokedKey != nil || replaced != nil else { return client.inFlightFetches.finish(fetch) }
     // A removal waits for the disk, which must not block the hook's thread.
     Task { [self, revokedKey] in

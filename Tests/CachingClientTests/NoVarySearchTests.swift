@@ -66,6 +66,7 @@ struct NoVarySearchClientTests {
     }
   }
 
+  /// Row 117.
   @Test("A newer response without the field ends the equivalence of its URL")
   func ended() async throws {
     let fixture = Fixture()
@@ -76,6 +77,7 @@ struct NoVarySearchClientTests {
     for number in [1, 3] { #expect(try await stored(fixture, "http://example.com/a?x=\(number)") == nil) }
   }
 
+  /// Rows 116 and 117.
   @Test("A response with another variation replaces the one of its path")
   func otherVariation() async throws {
     let fixture = Fixture()
@@ -104,6 +106,7 @@ struct NoVarySearchClientTests {
     #expect(try await stored(fixture, "http://example.com/a?x=3") == (changes ? nil : "body"))
   }
 
+  /// Row 118.
   @Test("An unsafe request to one of the URLs ends what it was equivalent to", arguments: ["x=1", "x=7", ""])
   func invalidation(query: String) async throws {
     let fixture = Fixture()

@@ -70,7 +70,8 @@ struct CacheStorage: ResponseStorage, CountsActivity {
   /// A response that an override created is evaluated by its fields, as if it were received now.
   private func entry(_ cached: CachedURLResponse, for request: CachingClientRequest) -> Entry? {
     if let own = cached as? LMDBCachedURLResponse {
-      return own.status > 0 ? Entry(cached: own, isForeign: false) : nil
+      // A response that is stored for an equivalent URL has another key, under which the caching client looks next.
+      return own.status > 0 && own.key == request.key ? Entry(cached: own, isForeign: false) : nil
     }
     guard let response = cached.response as? HTTPURLResponse, let key = request.key else { return nil }
     let now = tiers.now

@@ -6,6 +6,7 @@ enum ConformanceTables {
   static let tables: [[ConformanceCase]] = [
     FreshnessConformance.all, DirectiveConformance.all, SelectionConformance.all, ConditionConformance.all,
     ChangeConformance.all, RangeConformance.all, StaleConformance.all, MessageConformance.all, SharedConformance.all,
+    SearchConformance.all,
   ]
 
   static let all = tables.flatMap { $0 }
@@ -73,4 +74,7 @@ struct ConformanceTests {
     "Shared mode, targeted fields, Cache-Status and cache policies follow their RFCs and options",
     arguments: SharedConformance.all)
   func sharedMode(_ test: ConformanceCase) async throws { try await run(test) }
+
+  @Test("Equivalent URLs follow No-Vary-Search", arguments: SearchConformance.all)
+  func equivalentURLs(_ test: ConformanceCase) async throws { try await run(test) }
 }
