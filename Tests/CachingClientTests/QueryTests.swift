@@ -32,6 +32,7 @@ struct QueryTests {
     }
   }
 
+  /// Row 122.
   @Test("A fresh response answers the same query, and its content reaches the origin", arguments: ["QUERY", "POST"])
   func hit(method: String) async throws {
     let fixture = Fixture()
@@ -57,6 +58,7 @@ struct QueryTests {
     #expect(fixture.client.storedResponse(to: query("1")) == nil)
   }
 
+  /// Row 121.
   @Test(
     "Each difference of the content and of its metadata makes another key",
     arguments: [
@@ -77,6 +79,7 @@ struct QueryTests {
     #expect(origin.count == 2)
   }
 
+  /// Rows 114 and 121.
   @Test("The spelling of the media type's names and the spaces around its parameters do not matter")
   func mediaType() async throws {
     let fixture = Fixture()
@@ -88,6 +91,7 @@ struct QueryTests {
     #expect(fixture.client.storedResponse(to: query("1", ["Content-Type": "text/plain; charset=utf-8"])) == nil)
   }
 
+  /// Row 131.
   @Test("Content of any size up to the bound is cached, and larger content goes past the cache")
   func bound() async throws {
     let fixture = Fixture()
@@ -105,6 +109,7 @@ struct QueryTests {
     #expect(fixture.client.storedResponse(to: other) == nil)
   }
 
+  /// Row 131.
   @Test("Content that only the transport can read goes past the cache, and changes nothing in it")
   func stream() async throws {
     let fixture = Fixture()
@@ -117,6 +122,7 @@ struct QueryTests {
     #expect(fixture.client.storedResponse(to: query(nil)) == nil)
   }
 
+  /// Row 128.
   @Test("A stale response is validated with the content, and a 304 makes it fresh")
   func validation() async throws {
     let fixture = Fixture()
@@ -134,6 +140,7 @@ struct QueryTests {
     #expect(try await fixture.client.storedResponse(to: query("1"))?.text() == "result")
   }
 
+  /// Rows 128 and 129.
   @Test("A condition of the caller is decided from the stored response, and so is a range")
   func conditions() async throws {
     let fixture = Fixture()
@@ -172,6 +179,7 @@ struct QueryTests {
     #expect(try await fixture.client.storedResponse(to: query("1"))?.text() == "QUERY 1 2")
   }
 
+  /// Rows 28 and 122.
   @Test("Equal queries share a fetch, and others do not")
   func coalescing() async throws {
     let fixture = Fixture()
@@ -195,6 +203,7 @@ struct QueryTests {
     #expect(try await other == "2 2")
   }
 
+  /// Rows 29, 34 and 122.
   @Test("A selecting field and credentials separate responses to the same query")
   func variants() async throws {
     let fixture = Fixture()
@@ -207,6 +216,7 @@ struct QueryTests {
       fixture.client.storedResponse(to: query("1", ["Accept": "text/csv", "Authorization": "Basic QTpC"])) == nil)
   }
 
+  /// Rows 119 and 130.
   @Test(
     "An unsafe request removes all queries of its URL in its partition, and a query removes nothing",
     arguments: ["POST", "PUT", "DELETE", "X-UNKNOWN"])
@@ -229,6 +239,7 @@ struct QueryTests {
     }
   }
 
+  /// Row 130.
   @Test("A query in flight during an unsafe request to its URL is not stored")
   func invalidatedInFlight() async throws {
     let fixture = Fixture()
@@ -261,6 +272,7 @@ struct QueryTests {
     #expect(try await fixture.client.storedResponse(to: query("4"))?.text() == "QUERY 4 3")
   }
 
+  /// Rows 126 and 127.
   @Test("301, 302, 307 and 308 keep the query and its content; 303 leads to a GET with a key of its own")
   func redirects() async throws {
     for status in [301, 302, 303, 307, 308] {
@@ -282,6 +294,7 @@ struct QueryTests {
     }
   }
 
+  /// Rows 114 and 123.
   @Test("A normal form makes contents equal in the key, and is not sent")
   func normalForm() async throws {
     let fixture = Fixture()

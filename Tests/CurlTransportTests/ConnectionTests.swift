@@ -87,6 +87,7 @@ struct ConnectionTests {
     }
   }
 
+  /// Row 120.
   @Test(
     "A QUERY is repeated once, with its content, if its reused connection was closed",
     arguments: [0, 5, 1 << 20], ["", "HTT"])
