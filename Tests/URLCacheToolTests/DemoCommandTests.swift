@@ -36,6 +36,10 @@ struct DemoCommandTests {
     let purge = try #require(json["purge"] as? [String: Any])
     #expect(purge["removedCount"] as? Int == 5)
     #expect(purge["keptCount"] as? Int == 15)
+    // Ten rounds, of which only the first is fetched, and one after a purge.
+    let queries = try #require(json["queries"] as? [String: Any])
+    #expect(queries["contentCount"] as? Int == 20)
+    #expect(queries["fetchedCount"] as? Int == 40 && queries["hitCount"] as? Int == 180)
     let rows = try #require(json["rows"] as? [[String: Any]])
     #expect(
       rows.map { "\($0["interface"] ?? "") \($0["phase"] ?? "") \($0["kind"] ?? "") \($0["requestCount"] ?? "")" } == [
@@ -60,6 +64,7 @@ struct DemoCommandTests {
     #expect(result.errors.contains("\nURLSession, again: 20 hit ("))
     #expect(result.output.contains("requests"))
     #expect(result.output.contains("\ndisk    "))
+    #expect(result.output.contains("\nqueries 20 different contents of QUERY at one URL"))
     #expect(result.output.hasSuffix("without the origin; and every body was identical to its file.\n"))
   }
 

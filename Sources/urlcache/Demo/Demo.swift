@@ -1,6 +1,7 @@
 import Foundation
 import FoundationNetworking
 import LMDBURLCache
+import LoopbackOrigin
 
 /// The demonstration: a sequence of phases.
 struct Demo {
@@ -50,6 +51,7 @@ struct Demo {
     report.add(
       "after the purge", by: "URLSession", await read("URLSession, after the purge", all, Readers.bySession(session)))
 
+    report.queries = try await queries()
     guard cache.flush() else { throw ToolError("The stored responses could not be written.") }
     report.originRequestCount = files.origin.origin.requestCount
     files.origin.stop()
@@ -90,6 +92,17 @@ struct Demo {
     purge.removedCount = before - purge.keptCount
     progress.end("\(Format.count(purge.removedCount)) removed, \(Format.count(purge.keptCount)) kept")
     return purge
+  }
+
+  /// Sends queries to an origin of their own.
+  private func queries() async throws -> DemoReport.QueryResult {
+    progress.begin("QUERY, many contents at one URL", total: 0)
+    let origin = try QueryOrigin(clock: { [clock = files.clock] in Int(clock.now.timeIntervalSince1970) })
+    defer { origin.stop() }
+    let result = try await DemoQueries(origin: origin, cache: cache).run()
+    let counts = (fetched: result.measurements.count(.fetched), hit: result.measurements.count(.hit))
+    progress.end("\(Format.count(counts.fetched)) fetched, \(Format.count(counts.hit)) hit")
+    return result
   }
 
   /// Runs this executable in a second process on the same directory.

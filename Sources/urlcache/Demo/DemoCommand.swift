@@ -16,7 +16,10 @@ enum DemoCommand: Command {
           advances the clocks of cache and server;
         and again through URLSession, after a purge of all responses stored since the noted time.
 
-      Then the server is stopped, and a second process reads all files from the same directory. Every body is compared
+      Then some searches are sent with QUERY (RFC 10008) to another server, several times each: all have the same URL,
+      and their content is part of the cache key.
+
+      Then the servers are stopped, and a second process reads all files from the same directory. Every body is compared
       with its file. The demo shows progress on standard error, then a table and a summary. The cache is in a temporary
       directory, which is removed at the end, also on Ctrl-C.
 

@@ -17,11 +17,17 @@ struct DemoReport {
     var failures: [String] = []
   }
 
+  /// The results of queries at one URL.
+  struct QueryResult {
+    var measurements = Measurements()
+  }
+
   let folder: String
   let fileCount: Int
   let readerCount: Int
   private(set) var phases: [Phase] = []
   var purge: PurgeResult?
+  var queries: QueryResult?
   var originRequestCount = 0
   /// The bytes on disk, and the bytes of records in them.
   var disk = (byteCount: 0, payloadByteCount: 0)
@@ -48,7 +54,7 @@ struct DemoReport {
   private var fileByteCount: Int { (phases.first?.measurements.byteCount ?? 0) / readerCount }
 
   var failures: [String] {
-    total.failures + (purge?.failures ?? [])
+    total.failures + (purge?.failures ?? []) + (queries?.measurements.failures ?? [])
   }
 
   private func median(_ kind: DemoResponseKind, by interface: String) -> Int? {
@@ -93,10 +99,19 @@ struct DemoReport {
       \(Format.bytes(memory.secondResidentByteCount)) in the second process
       purge   \(Format.count(purge?.removedCount ?? 0)) removed, \(Format.count(purge?.keptCount ?? 0)) kept, in \
       \(Format.latency(purge?.nanoseconds ?? 0))
+      queries \(queryText)
 
       \(summary)
 
       """
+  }
+
+  /// The results of the queries.
+  private var queryText: String {
+    let measurements = queries?.measurements ?? Measurements()
+    return "\(Format.count(DemoQueries.texts.count)) different contents of QUERY at one URL, with a purge of the URL: "
+      + "\(Format.count(measurements.count(.fetched))) fetched, \(Format.count(measurements.count(.hit))) hit, p50 "
+      + Format.latency(measurements.percentile(50, .hit) ?? 0)
   }
 
   /// A sentence with the main results.
@@ -156,6 +171,12 @@ struct DemoReport {
       "purge": [
         "since": .date(purge?.moment), "removedCount": .number(purge?.removedCount ?? 0),
         "keptCount": .number(purge?.keptCount ?? 0), "microseconds": microseconds(purge?.nanoseconds),
+      ],
+      "queries": [
+        "contentCount": .number(DemoQueries.texts.count),
+        "fetchedCount": .number(queries?.measurements.count(.fetched) ?? 0),
+        "hitCount": .number(queries?.measurements.count(.hit) ?? 0),
+        "p50": microseconds(queries?.measurements.percentile(50, .hit)),
       ],
       "diskByteCount": .number(disk.byteCount), "payloadByteCount": .number(disk.payloadByteCount),
       "memoryTierByteCount": .number(memory.tierByteCount), "residentByteCount": .number(memory.residentByteCount),
