@@ -11,11 +11,16 @@ enum CatCommand: Command {
       "en", and User-Agent is that of this tool. The body is compared with its checksum before the first byte is
       written, and is not held in memory as a whole.
 
+      With --method QUERY or POST, writes the response to the query with the content in --data or --data-file and the
+      media type in --content-type, \(RequestContent.defaultType) by default.
+
       Other processes can use the cache at the same time. Nothing is changed, and no cache is created.
       """,
     operandName: "the directory or the URL", operandCount: 2...2,
     options: [
-      RequestArguments.header, RequestArguments.method, RequestArguments.partition, RequestArguments.shared,
+      RequestArguments.header, RequestArguments.method,
+    ] + RequestContent.options + [
+      RequestArguments.partition, RequestArguments.shared,
       Option(name: "output", placeholder: "FILE", help: "Writes the body to a file instead, which is replaced."),
     ],
     success: "the body was written",

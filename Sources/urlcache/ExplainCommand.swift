@@ -1,3 +1,4 @@
+import CacheModel
 import CachingClient
 import Foundation
 import FoundationNetworking
@@ -24,6 +25,9 @@ enum ExplainCommand: Command {
       from them. A rule for a media type is compared with the selected response. A file with an error is not used: the
       error names the rule, the key and what to write. So any DIR and URL serve to check a file.
 
+      \(RequestContent.discussion)
+      The size of the content and the digest in the cache key are shown, but not the content.
+
       On a machine of a fleet, shows whether the machine has a valid lease. Without one, each stored response is
       validated.
 
@@ -32,6 +36,7 @@ enum ExplainCommand: Command {
     operandName: "the directory or the URL", operandCount: 2...2,
     options: [
       RequestArguments.header, RequestArguments.policy, RequestArguments.shared, RequestArguments.method,
+    ] + RequestContent.options + [
       RequestArguments.partition, RequestArguments.rules,
       Option(name: "json", help: "Prints a JSON object; ages are in seconds, dates in UTC."),
     ],
@@ -44,8 +49,7 @@ enum ExplainCommand: Command {
       throw UsageError("'\(Format.visible(text))' is not an http or https URL with a host")
     }
     var request = URLRequest(url: url, cachePolicy: try RequestArguments.policy(arguments))
-    request.httpMethod = RequestArguments.method(arguments)
-    for (name, value) in try RequestArguments.fields(arguments) { request.addValue(value, forHTTPHeaderField: name) }
+    try RequestContent(arguments).apply(to: &request)
     let rules = try RequestArguments.rules(arguments)
     let directory = try CacheAccess.openDirectory(arguments)
     let now = Date()
@@ -78,6 +82,9 @@ private struct ExplanationReport {
     var rows = [["Result", result], ["Rule", decision.rule.description]]
     if !rules.isEmpty { rows += ruleRows }
     if let machine = explanation.machine { rows.append(["Lease", LeaseReport(machine: machine).text]) }
+    if let content = explanation.key?.queryContent {
+      rows.append(["Content", QueryContentText.long(digest: content.digest, byteCount: content.byteCount)])
+    }
     rows.append(["Stored", stored])
     if let refusal {
       let limit =
@@ -146,7 +153,8 @@ private struct ExplanationReport {
 
   private var stored: String {
     guard explanation.variantCount > 0 else {
-      return "nothing for this URL" + (explanation.lastRefusal == nil ? "; no refusal to store is recorded" : "")
+      return (explanation.key?.queryContent == nil ? "nothing for this URL" : "nothing for this query")
+        + (explanation.lastRefusal == nil ? "; no refusal to store is recorded" : "")
     }
     let names = explanation.varyNames
     return Format.count(explanation.variantCount, "variant")
@@ -187,7 +195,8 @@ private struct ExplanationReport {
   func json(directory: String) -> JSON {
     [
       "directory": .string(directory), "method": .string(method), "url": .string(url),
-      "outcome": .string(outcomeName), "rule": json(decision.rule), "checks": .array(decision.checks.map(json)),
+      "queryContent": QueryContentText.json(explanation.key?.queryContent), "outcome": .string(outcomeName),
+      "rule": json(decision.rule), "checks": .array(decision.checks.map(json)),
       "variantCount": .number(explanation.variantCount), "varyNames": .array(explanation.varyNames.map { .string($0) }),
       "selected": explanation.selected.map { selected in
         [

@@ -10,7 +10,8 @@ enum ExportCommand: Command {
     discussion: """
       Writes the responses in the cache in DIR to FILE as an HTTP archive (HAR 1.2), in the order on disk, with their
       status and header fields. The request of each has those fields of the Vary key whose values the cache has, such as
-      Accept-Language; it has only digests of credentials, cookies and most others. FILE contains URLs with their
+      Accept-Language; it has only digests of credentials, cookies and most others. The request of a query (RFC 10008)
+      has the size of its content in bodySize and a digest in _contentDigest, but no postData. FILE contains URLs with their
       queries, and header fields such as Set-Cookie, which may be secrets. 'urlcache warm FILE' fetches the URLs again.
 
       Other processes can use the cache at the same time. Nothing is changed, and no cache is created. FILE is written

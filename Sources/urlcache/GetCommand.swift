@@ -8,7 +8,10 @@ import LMDBURLCache
 enum GetCommand: Command {
   static let manual = CommandHelp(
     name: "get", summary: "Fetches URLs through the cache.",
-    usage: ["URL... [--twice] [--directory DIR] [--header FIELD]... [--policy NAME] [--output FILE] [OPTION]..."],
+    usage: [
+      "URL... [--twice] [--directory DIR] [--header FIELD]... [--policy NAME] [--output FILE] [OPTION]...",
+      "URL... --method QUERY --data TEXT [--content-type TYPE] [OPTION]...",
+    ],
     discussion: """
       Fetches each URL through the cache, follows redirects, and writes the bodies to standard output, one after another.
       Prints a line per response on standard error: its status; whether it was a hit (from the cache alone),
@@ -17,6 +20,9 @@ enum GetCommand: Command {
       and password. After redirects, it is a hit only if each redirect was one, and the rest is that of the last response.
       An existing cache keeps its capacity; a new one gets 512 MiB. No cookies are sent or kept without
       --cookies.
+
+      \(RequestContent.discussion)
+      Other methods than GET, HEAD, QUERY and POST are not sent.
 
       A directory of a fleet needs --fleet with the URL of Redis, \(FleetAccess.urlForms),
       and the secret of the fleet. A new directory joins the fleet as another machine.
@@ -28,8 +34,9 @@ enum GetCommand: Command {
     operandName: "a URL", operandCount: 1...Int.max,
     options: [
       Option(name: "twice", help: "Fetches each URL twice, to show a hit; the body is written once."),
-      CacheAccess.directory, RequestArguments.header, RequestArguments.policy, RequestArguments.rules,
-      CacheAccess.cookies,
+      CacheAccess.directory, RequestArguments.header, method,
+    ] + RequestContent.options + [
+      RequestArguments.policy, RequestArguments.rules, CacheAccess.cookies,
       Option(
         name: "output", placeholder: "FILE",
         help:
@@ -41,8 +48,16 @@ enum GetCommand: Command {
     ] + FleetAccess.machineOptions,
     success: "every URL had a response of any status", failure: "a URL had none, or the cache cannot be used")
 
+  private static let method = Option(
+    name: RequestArguments.method.name, placeholder: "METHOD", help: "The request's method; GET by default.",
+    values: ["GET", "HEAD", "QUERY", "POST"])
+
   static func run(_ arguments: Arguments) async throws -> ExitCode {
-    let fields = try RequestArguments.fields(arguments)
+    let name = RequestArguments.method(arguments)
+    guard method.values.contains(name) else {
+      throw UsageError("--method takes GET, HEAD, QUERY or POST, not '\(Format.visible(name))'")
+    }
+    let template = try RequestContent(arguments)
     let policy = try RequestArguments.policy(arguments)
     let cache = try await CacheAccess.open(arguments)
     let body = try OutputFile(file: arguments.value("output"))
@@ -58,7 +73,7 @@ enum GetCommand: Command {
           continue
         }
         var request = URLRequest(url: url, cachePolicy: policy)
-        for (name, value) in fields { request.addValue(value, forHTTPHeaderField: name) }
+        template.apply(to: &request)
         for round in 0..<(arguments.has("twice") ? 2 : 1) {
           do {
             let (result, duration) = try await load(request, cache)

@@ -31,17 +31,17 @@ struct HARWriter {
   /// Members that the format requires, but that a cache does not know, have the format's value for "unknown".
   mutating func append(_ entry: CacheDirectory.Entry, _ response: StoredResponse) throws {
     let fields = response.fields
+    var request: [(String, JSON)] = [
+      ("method", .string(entry.method)), ("url", .string(entry.url)), ("httpVersion", "HTTP/1.1"), ("cookies", []),
+      ("headers", Self.requestFields(response.vary)), ("queryString", Self.query(of: entry.url)), ("headersSize", -1),
+      ("bodySize", .number(entry.queryContent?.byteCount ?? 0)),
+    ]
+    // The content of a query is not stored. The digest tells different ones apart.
+    if let digest = entry.queryContent?.digest { request.append(("_contentDigest", .string(digest))) }
     var members: [(String, JSON)] = [
       ("startedDateTime", .date(response.freshness.responseTime)), ("time", 0), ("cache", [:]),
       ("timings", ["send": 0, "wait": 0, "receive": 0]),
-      (
-        "request",
-        [
-          "method": .string(entry.method), "url": .string(entry.url), "httpVersion": "HTTP/1.1", "cookies": [],
-          "headers": Self.requestFields(response.vary), "queryString": Self.query(of: entry.url), "headersSize": -1,
-          "bodySize": 0,
-        ]
-      ),
+      ("request", .object(request)),
       (
         "response",
         [

@@ -11,7 +11,7 @@ enum RequestArguments {
     isRepeatable: true)
   static let method = Option(
     name: "method", placeholder: "METHOD", help: "The request's method; GET by default.",
-    values: ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+    values: ["GET", "HEAD", "QUERY", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
   static let partition = Option(
     name: "partition", placeholder: "NAME", help: "The partition of the cache; empty by default.")
   static let policy = Option(
@@ -81,10 +81,11 @@ enum RequestArguments {
   ///
   /// - Throws: `UsageError` for a text that cannot be the URL of a stored response.
   static func variants(_ arguments: Arguments, in directory: CacheDirectory) throws -> [CacheDirectory.Variant] {
-    let fields = HeaderFields(try fields(arguments).map { ($0.name, $0.value) })
+    let request = try RequestContent(arguments)
+    let fields = HeaderFields(request.fields.map { ($0.name, $0.value) })
     let variants = directory.variants(
-      of: arguments.operands[1], method: method(arguments), partition: partition(arguments), selectedBy: fields,
-      options: options(arguments))
+      of: arguments.operands[1], method: request.method, content: request.data, partition: partition(arguments),
+      selectedBy: fields, options: options(arguments))
     guard let variants else {
       throw UsageError("'\(Format.visible(arguments.operands[1]))' is not an absolute URL with a host")
     }

@@ -15,11 +15,18 @@ enum ShowCommand: Command {
       that of this tool. Each body is read once, to compare its checksum. Responses that a process has stored but not
       yet committed are not shown.
 
+      With --method QUERY or POST, shows the variants of the query with the content in --data or --data-file and the media
+      type in --content-type, \(RequestContent.defaultType) by default. 'urlcache list --url URL'
+      lists all queries of a URL. For queries that a caching rule compares in a normal form, give the content in that
+      form.
+
       Other processes can use the cache at the same time. Nothing is changed, and no cache is created.
       """,
     operandName: "the directory or the URL", operandCount: 2...2,
     options: [
-      RequestArguments.header, RequestArguments.method, RequestArguments.partition, RequestArguments.shared,
+      RequestArguments.header, RequestArguments.method,
+    ] + RequestContent.options + [
+      RequestArguments.partition, RequestArguments.shared,
       Option(name: "json", help: "Prints a JSON object; sizes are in bytes, ages in seconds, dates in UTC."),
     ],
     success: "a response is stored for the URL",
@@ -77,6 +84,9 @@ private struct VariantDetails {
       ["Lifetime", Format.duration(freshness.lifetime) + (freshness.flags.contains(.heuristic) ? " (heuristic)" : "")],
       ["Left", Format.timeToLive(freshness.timeToLive(at: now))],
     ]
+    if let content = variant.queryContent {
+      rows.insert(["Content", QueryContentText.long(digest: content.digest, byteCount: content.byteCount)], at: 0)
+    }
     let windows = windows.map { "\($0.name) \(Format.duration($0.seconds))" }
     if !windows.isEmpty { rows.append(["If stale", windows.joined(separator: ", ")]) }
     if !flagNames.isEmpty { rows.append(["Flags", flagNames.joined(separator: ", ")]) }
@@ -101,6 +111,7 @@ private struct VariantDetails {
     let record = response.recordDetails
     return [
       "isSelected": .bool(isSelected),
+      "queryContent": QueryContentText.json(variant.queryContent),
       "status": .number(response.status),
       "storedAt": .date(response.storedAt),
       "receivedAt": .date(freshness.responseTime),

@@ -193,7 +193,9 @@ struct DirectoryCommandTests {
     let entry = try #require((json["entries"] as? [[String: Any]])?.first)
     #expect(
       Set(entry.keys) == [
-        "url", "method", "status", "mediaType", "bodyByteCount", "storedAt", "age", "timeToLive", "vary", "partition",
+        "url", "method", "queryContent", "status", "mediaType", "bodyByteCount", "storedAt", "age", "timeToLive",
+        "vary",
+        "partition",
       ])
     #expect(entry["vary"] as? [String] == ["accept", "accept-language"])
     #expect(entry["method"] as? String == "GET")

@@ -89,7 +89,8 @@ struct ShowCommandTests {
     try #require(variants.count == 2)
     #expect(
       Set(variants[0].keys) == [
-        "isSelected", "status", "storedAt", "receivedAt", "age", "lifetime", "timeToLive", "staleWindows", "flags",
+        "isSelected", "queryContent", "status", "storedAt", "receivedAt", "age", "lifetime", "timeToLive",
+        "staleWindows", "flags",
         "validators", "vary", "bodyByteCount", "isBodyInRecord", "headerByteCount", "attachmentByteCount", "row",
         "removalSequence", "headerChecksum", "bodyChecksum", "fields",
       ])

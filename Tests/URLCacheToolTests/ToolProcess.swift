@@ -53,15 +53,17 @@ final class Tool {
 
   func path(_ name: String) -> String { root.appendingPathComponent(name).path }
 
-  /// Starts the tool and returns the process; its output is discarded unless handles are given.
-  func start(_ arguments: [String], standardOutput: Any? = nil, standardError: Any? = nil) throws -> Process {
+  /// Starts the tool and returns the process; it has no input, and its output is discarded, unless handles are given.
+  func start(
+    _ arguments: [String], standardInput: Any? = nil, standardOutput: Any? = nil, standardError: Any? = nil
+  ) throws -> Process {
     let process = Process()
     process.executableURL = Self.executable
     process.arguments = arguments
     process.environment = [
       "PATH": "/usr/bin:/bin", "HOME": root.path, "XDG_CACHE_HOME": path("caches"), "TMPDIR": root.path, "TZ": "UTC",
     ].merging(Self.sanitizerOptions) { $1 }
-    process.standardInput = FileHandle.nullDevice
+    process.standardInput = standardInput ?? FileHandle.nullDevice
     process.standardOutput = standardOutput ?? FileHandle.nullDevice
     process.standardError = standardError ?? FileHandle.nullDevice
     // A test runs on a thread that blocks signals, and the tool would inherit that.
@@ -80,13 +82,14 @@ final class Tool {
     try run(arguments, output: output)
   }
 
-  func run(_ arguments: [String], output: FileHandle? = nil) throws -> ToolResult {
+  func run(_ arguments: [String], input: FileHandle? = nil, output: FileHandle? = nil) throws -> ToolResult {
     let names = ["out", "err"].map { path("\($0)-\(UUID().uuidString)") }
     let handles = try names.map { name in
       #expect(FileManager.default.createFile(atPath: name, contents: nil))
       return try #require(FileHandle(forWritingAtPath: name))
     }
-    let process = try start(arguments, standardOutput: output ?? handles[0], standardError: handles[1])
+    let process = try start(
+      arguments, standardInput: input, standardOutput: output ?? handles[0], standardError: handles[1])
     process.waitUntilExit()
     let texts = try names.map { name in
       defer { unlink(name) }

@@ -129,3 +129,15 @@ private struct InspectedStorage: ResponseStorage {
     _ invalidation: StorageInvalidation, for request: CachingClientRequest, movingPast token: inout RemovalToken
   ) async {}
 }
+
+extension CacheDirectory {
+  /// Returns the cache key of a query; nil if its content is too large for one.
+  ///
+  /// If no query of the URL is stored, it is a key under which nothing is stored.
+  func queryKey(_ head: RequestHead, _ content: Data, partition: String, options: CachingOptions) -> RequestKey? {
+    let request = CachingClientRequest(
+      head: head, body: .bytes(content), partition: partition, overrides: RequestOverrides(treatsAsQuery: true))
+    let storage = InspectedStorage(store: store, options: options, isCutOff: false)
+    return CachingClient(storage: storage, options: options).placedQuery(request)?.key
+  }
+}

@@ -27,6 +27,9 @@ public final class CacheDirectory: Sendable {
     public let url: String
     /// The method of the request.
     public let method: String
+    /// The digest of a query's content and of the fields that change its meaning, as in the cache key, and the size of the
+    /// content in bytes; nil for other requests.
+    public let queryContent: (digest: String, byteCount: Int)?
     /// The HTTP status code; 0 for a response that is not HTTP.
     public let status: Int
     /// The time of storing.
@@ -48,7 +51,8 @@ public final class CacheDirectory: Sendable {
 
     init(_ entry: StoredResponseInfo) {
       url = entry.key.urlString
-      method = entry.key.method
+      method = entry.key.requestMethod
+      queryContent = entry.key.queryContent
       status = entry.status
       storedAt = entry.storedAt
       bodyByteCount = entry.bodyByteCount
@@ -163,6 +167,8 @@ public final class CacheDirectory: Sendable {
 
   /// Calls `body` with each stored response until it returns false.
   ///
+  /// The responses to queries (RFC 10008) that an unsafe request has invalidated are among them until they are evicted.
+  ///
   /// Buffers a bounded number of entries and holds no lock or transaction while `body` runs, so `body` may be slow.
   ///
   /// - Parameters:
@@ -173,7 +179,9 @@ public final class CacheDirectory: Sendable {
   public func forEachEntry<E: Error>(
     in order: EntryOrder = .time, _ body: (Entry) throws(E) -> Bool
   ) throws(E) {
-    for entry in store.entries(in: order) where !(try body(Entry(entry))) { return }
+    for entry in store.entries(in: order) where !entry.key.isKeySpace {
+      guard try body(Entry(entry)) else { return }
+    }
   }
 
   /// Checks the whole store: all checksums, the tables against each other, sizes and counts.

@@ -33,7 +33,7 @@ extension LMDBURLCache {
   /// - Complexity: O(entries) for all of them; constant memory.
   public func entries(in order: EntryOrder = .time) -> some Sequence<CacheDirectory.Entry> {
     (core.store.map { AnySequence($0.entries(in: order)) } ?? AnySequence(EmptyCollection())).lazy
-      .map { CacheDirectory.Entry($0) }
+      .filter { !$0.key.isKeySpace }.map { CacheDirectory.Entry($0) }
   }
 
   /// The statistics of this cache in this process, and of its directory.

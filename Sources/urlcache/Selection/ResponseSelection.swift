@@ -25,7 +25,8 @@ struct ResponseSelection {
   private static let scopeOptions = [
     Option(
       name: "url", placeholder: "URL",
-      help: "The responses of this URL with its query: all variants, methods and partitions."),
+      help:
+        "The responses of this URL with its query: all variants, methods, partitions, and contents of\nQUERY."),
     Option(name: "since", placeholder: "WHEN", help: "Responses stored after this time, but not at this time."),
     Option(
       name: "host", placeholder: "HOST",
