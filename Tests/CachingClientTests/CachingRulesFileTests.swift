@@ -19,7 +19,8 @@ struct CachingRulesFileTests {
         "ignoredQueryParameters": ["token"], "allowsCoalescing": false, "partitionField": "X-Tenant"
       },
       { "name": "images", "mediaTypes": ["image/*"], "lifetime": 90.5, "ignoredResponseFields": ["Set-Cookie"] },
-      { "name": "never", "paths": ["/account/*"], "allowsStoring": false, "lifetime": null }
+      { "name": "never", "paths": ["/account/*"], "allowsStoring": false, "lifetime": null },
+      { "name": "search", "paths": ["/graphql"], "treatsAsQuery": true, "queryNormalForm": "json" }
     ]
     """
 
@@ -34,6 +35,7 @@ struct CachingRulesFileTests {
         CachingRule(
           name: "images", mediaTypes: ["image/*"], lifetime: 90.5, ignoredResponseFields: ["Set-Cookie"]),
         CachingRule(name: "never", paths: ["/account/*"], allowsStoring: false),
+        CachingRule(name: "search", paths: ["/graphql"], treatsAsQuery: true, queryNormalForm: "json"),
       ])
     let again = try JSONDecoder().decode(CachingRules.self, from: try JSONEncoder().encode(rules))
     #expect(again == rules)
@@ -78,6 +80,18 @@ struct CachingRulesFileTests {
         #"[{"name": "a", "mediaTypes": ["image/*"], "partitionField": "X-A"}]"#, "a", "partitionField",
         "the media type is not known yet", "in another rule"
       ),
+      (
+        #"[{"name": "a", "mediaTypes": ["image/*"], "treatsAsQuery": true}]"#, "a", "treatsAsQuery",
+        "the media type is not known yet", "in another rule"
+      ),
+      (
+        #"[{"name": "a", "mediaTypes": ["image/*"], "queryNormalForm": "json"}]"#, "a", "queryNormalForm",
+        "the media type is not known yet", "in another rule"
+      ),
+      (#"[{"name": "a", "treatsAsQuery": "yes"}]"#, "a", "treatsAsQuery", "another type", "true or false"),
+      (#"[{"name": "a", "queryNormalForm": "xml"}]"#, "a", "queryNormalForm", "'xml' is not valid", "'json' or 'none'"),
+      (#"[{"name": "a", "queryNormalForm": "JSON"}]"#, "a", "queryNormalForm", "'JSON' is not valid", "'json' or"),
+      (#"[{"name": "a", "queryNormalForm": true}]"#, "a", "queryNormalForm", "another type", "'json' or 'none'"),
       (#"[{"name": "a", "partitionField": "X Tenant"}]"#, "a", "partitionField", "'X Tenant'", "one request field"),
       (#"[{"name": "a", "partitionField": "COOKIE"}]"#, "a", "partitionField", "has credentials", "without secrets"),
       (#"[{"name": "a", "ignoredQueryParameters": ["t=1"]}]"#, "a", "ignoredQueryParameters", "'t=1'", "'token'"),

@@ -116,6 +116,42 @@ struct CachingRulesTests {
     #expect(try request("https://a.test/img/1?t=1", reset).keyURL.absoluteString == "https://a.test/img/1?t=1")
   }
 
+  // MARK: Queries
+
+  @Test("Rules make a POST a query, and compare the content of queries in a normal form")
+  func queries() async throws {
+    let rules = [
+      CachingRule(name: "search", paths: ["/search*"], treatsAsQuery: true, queryNormalForm: "json"),
+      CachingRule(name: "exact", paths: ["/search/exact"], queryNormalForm: "none"),
+      CachingRule(name: "changes", paths: ["/search/changes"], treatsAsQuery: false),
+    ]
+    let fixture = Fixture()
+    let origin = ScriptedTransport { _, number in fixture.ok("\(number)", fresh) }
+    func post(_ path: String, _ content: String, _ overrides: RequestOverrides? = nil) async throws -> String {
+      var request = try request(
+        "http://a.test" + path, rules, ["Content-Type": "application/json"], overrides: overrides)
+      request.head.method = "POST"
+      request.body = .bytes(Data(content.utf8))
+      return try await fixture.client.respond(to: request, over: origin).text()
+    }
+    let texts = [#"{"a": 1, "b": 2}"#, #"{"b":2,"a":1}"#, #"{"b":1,"a":2}"#]
+    #expect(try await post("/search", texts[0]) == "1")
+    #expect(try await post("/search", texts[1]) == "1")
+    #expect(try await post("/search", texts[2]) == "2")
+    #expect(try await post("/search/exact", texts[0]) == "3")
+    #expect(try await post("/search/exact", texts[0]) == "3")
+    #expect(try await post("/search/exact", texts[1]) == "4")
+    #expect(try await post("/search/changes", texts[0]) == "5")
+    #expect(try await post("/search/changes", texts[0]) == "6")
+    // The program's own overrides come last.
+    let own = RequestOverrides(treatsAsQuery: true, queryNormalForm: .json)
+    #expect(try await post("/search/changes", texts[0], own) == "7")
+    #expect(try await post("/search/changes", texts[1], own) == "7")
+    #expect(try await post("/search/exact", texts[2], own) == "8")
+    #expect(try await post("/other", texts[0]) == "9")
+    #expect(try await post("/other", texts[0]) == "10")
+  }
+
   // MARK: Media types
 
   private static let imageRules = [

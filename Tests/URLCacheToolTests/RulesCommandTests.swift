@@ -92,6 +92,34 @@ struct RulesCommandTests {
     #expect((other["cachingRules"] as? [[String: Any]])?.map { $0["applies"] is NSNull } == [false, true])
   }
 
+  @Test("A rule makes a POST a query, for get and explain")
+  func query() throws {
+    let origin = try origin()
+    defer { origin.stop() }
+    let tool = try Tool()
+    let file = try write(
+      #"[{"name": "q", "paths": ["/q"], "lifetime": "1d", "treatsAsQuery": true, "queryNormalForm": "json"}]"#, tool)
+    let url = origin.url("/q").absoluteString
+    func request(_ content: String) -> [String] {
+      ["--rules", file, "--method", "POST", "--data", content, "--content-type", "application/json", "--json"]
+    }
+    func get(_ content: String) throws -> String? {
+      let result = try tool.run(["get", url, "--directory", tool.path("cache")] + request(content))
+      return try ToolResult(status: 0, wasKilled: false, output: result.errors, errors: "").json()["source"] as? String
+    }
+    #expect(try get(#"{"a": 1, "b": 2}"#) == "fetched")
+    #expect(try get(#"{"b":2,"a":1}"#) == "hit")
+    #expect(try get(#"{"b":2,"a":3}"#) == "fetched")
+    for (content, outcome) in [(#"{"b": 2, "a": 1}"#, "hit"), ("{}", "fetch")] {
+      let json = try tool.run(["explain", tool.path("cache"), url] + request(content)).json()
+      #expect(json["outcome"] as? String == outcome)
+      let rules = try #require(json["cachingRules"] as? [[String: Any]])
+      #expect(
+        rules[0]["sets"] as? [String: String] == ["lifetime": "1d", "treatsAsQuery": "true", "queryNormalForm": "json"])
+    }
+    #expect(origin.requestCount == 2)
+  }
+
   @Test("warm stores by the rules")
   func warm() throws {
     let origin = try origin()

@@ -43,6 +43,13 @@ public struct CachingRule: Sendable, Hashable {
   /// Whether requests may share a fetch; see ``RequestOverrides/allowsCoalescing``.
   public var allowsCoalescing: Bool?
 
+  /// Whether a POST is a query, whose content is a part of the cache key; see ``RequestOverrides/treatsAsQuery``.
+  public var treatsAsQuery: Bool?
+
+  /// The name of the form in which the content of queries is compared: `json` for ``QueryNormalForm/json``, or `none`; see
+  /// ``RequestOverrides/queryNormalForm``.
+  public var queryNormalForm: String?
+
   /// The name of a request field whose value becomes a part of the partition, for example `X-Tenant`.
   ///
   /// Responses are never served across partitions. Requests with different values have different partitions, and those
@@ -57,7 +64,8 @@ public struct CachingRule: Sendable, Hashable {
   public init(
     name: String, hosts: [String] = [], paths: [String] = [], mediaTypes: [String] = [], lifetime: Double? = nil,
     ignoredResponseFields: [String]? = nil, ignoredQueryParameters: Set<String>? = nil, allowsStoring: Bool? = nil,
-    allowsCoalescing: Bool? = nil, partitionField: String? = nil
+    allowsCoalescing: Bool? = nil, treatsAsQuery: Bool? = nil, queryNormalForm: String? = nil,
+    partitionField: String? = nil
   ) {
     self.name = name
     self.hosts = hosts
@@ -68,6 +76,8 @@ public struct CachingRule: Sendable, Hashable {
     self.ignoredQueryParameters = ignoredQueryParameters
     self.allowsStoring = allowsStoring
     self.allowsCoalescing = allowsCoalescing
+    self.treatsAsQuery = treatsAsQuery
+    self.queryNormalForm = queryNormalForm
     self.partitionField = partitionField
   }
 
@@ -83,6 +93,8 @@ public struct CachingRule: Sendable, Hashable {
     }
     if let allowsStoring { effects.append(("allowsStoring", "\(allowsStoring)")) }
     if let allowsCoalescing { effects.append(("allowsCoalescing", "\(allowsCoalescing)")) }
+    if let treatsAsQuery { effects.append(("treatsAsQuery", "\(treatsAsQuery)")) }
+    if let queryNormalForm { effects.append(("queryNormalForm", queryNormalForm)) }
     if let partitionField { effects.append(("partitionField", partitionField)) }
     return effects
   }
@@ -91,7 +103,7 @@ public struct CachingRule: Sendable, Hashable {
 extension CachingRule: Codable {
   enum CodingKeys: String, CodingKey, CaseIterable {
     case name, hosts, paths, mediaTypes, lifetime, ignoredResponseFields, ignoredQueryParameters, allowsStoring
-    case allowsCoalescing, partitionField
+    case allowsCoalescing, treatsAsQuery, queryNormalForm, partitionField
 
     /// The description of a valid value.
     var form: String {
@@ -103,7 +115,8 @@ extension CachingRule: Codable {
       case .lifetime: "seconds or " + DurationText.form
       case .ignoredResponseFields: "a list of field names, such as 'Set-Cookie'"
       case .ignoredQueryParameters: "a list of names of query parameters, such as 'token'"
-      case .allowsStoring, .allowsCoalescing: "true or false"
+      case .allowsStoring, .allowsCoalescing, .treatsAsQuery: "true or false"
+      case .queryNormalForm: "'json' or 'none'"
       case .partitionField: "the name of one request field, such as 'X-Tenant'"
       }
     }
@@ -139,6 +152,8 @@ extension CachingRule: Codable {
     ignoredQueryParameters = try Self.decode(.ignoredQueryParameters, name, container)
     allowsStoring = try Self.decode(.allowsStoring, name, container)
     allowsCoalescing = try Self.decode(.allowsCoalescing, name, container)
+    treatsAsQuery = try Self.decode(.treatsAsQuery, name, container)
+    queryNormalForm = try Self.decode(.queryNormalForm, name, container)
     partitionField = try Self.decode(.partitionField, name, container)
   }
 
@@ -154,6 +169,8 @@ extension CachingRule: Codable {
     try container.encodeIfPresent(ignoredQueryParameters?.sorted(), forKey: .ignoredQueryParameters)
     try container.encodeIfPresent(allowsStoring, forKey: .allowsStoring)
     try container.encodeIfPresent(allowsCoalescing, forKey: .allowsCoalescing)
+    try container.encodeIfPresent(treatsAsQuery, forKey: .treatsAsQuery)
+    try container.encodeIfPresent(queryNormalForm, forKey: .queryNormalForm)
     try container.encodeIfPresent(partitionField, forKey: .partitionField)
   }
 

@@ -162,6 +162,7 @@ extension CachingRules {
     if let own {
       let rule = CachingRule(own)
       rule.apply(to: &overrides)
+      if let form = own.queryNormalForm { overrides.queryNormalForm = form }
       if dependsOnResponse { overrides.responseRules.append(RuleMatcher(withoutConditions: rule)) }
     }
     guard separatesByField else { return (partition, overrides) }

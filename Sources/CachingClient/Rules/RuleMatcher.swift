@@ -40,6 +40,7 @@ final class RuleMatcher: Sendable {
     where name.isEmpty || !name.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F && !"=&#*?".utf8.contains($0) }) {
       throw invalid(.ignoredQueryParameters, name)
     }
+    if let name = rule.queryNormalForm, CachingRule.normalForms[name] == nil { throw invalid(.queryNormalForm, name) }
     if let name = rule.partitionField {
       guard name.isFieldName else { throw invalid(.partitionField, name) }
       guard !Self.credentialFields.contains(name.asciiLowercased()) else {
@@ -56,7 +57,8 @@ final class RuleMatcher: Sendable {
     if !rule.mediaTypes.isEmpty {
       let early: [(CachingRule.CodingKeys, Bool)] = [
         (.ignoredQueryParameters, rule.ignoredQueryParameters != nil),
-        (.allowsCoalescing, rule.allowsCoalescing != nil), (.partitionField, rule.partitionField != nil),
+        (.allowsCoalescing, rule.allowsCoalescing != nil), (.treatsAsQuery, rule.treatsAsQuery != nil),
+        (.queryNormalForm, rule.queryNormalForm != nil), (.partitionField, rule.partitionField != nil),
       ]
       if let key = early.first(where: { $0.1 })?.0 {
         throw CachingRulesError(
@@ -91,13 +93,17 @@ final class RuleMatcher: Sendable {
 }
 
 extension CachingRule {
-  /// Creates a rule that sets what overrides change.
+  /// The forms that ``queryNormalForm`` names.
+  static let normalForms: [String: QueryNormalForm?] = ["json": .json, "none": nil]
+
+  /// Creates a rule that sets what overrides change, except a normal form, which need not have a name.
   init(_ overrides: RequestOverrides) {
     self.init(
       name: "", lifetime: overrides.lifetime,
       ignoredResponseFields: overrides.ignoredResponseFields.isEmpty ? nil : overrides.ignoredResponseFields,
       ignoredQueryParameters: overrides.ignoredQueryParameters.isEmpty ? nil : overrides.ignoredQueryParameters,
-      allowsStoring: overrides.allowsStoring ? nil : false, allowsCoalescing: overrides.allowsCoalescing ? nil : false)
+      allowsStoring: overrides.allowsStoring ? nil : false, allowsCoalescing: overrides.allowsCoalescing ? nil : false,
+      treatsAsQuery: overrides.treatsAsQuery ? true : nil)
   }
 
   /// Replaces what the rule sets.
@@ -107,6 +113,8 @@ extension CachingRule {
     if let ignoredQueryParameters { overrides.ignoredQueryParameters = ignoredQueryParameters }
     if let allowsStoring { overrides.allowsStoring = allowsStoring }
     if let allowsCoalescing { overrides.allowsCoalescing = allowsCoalescing }
+    if let treatsAsQuery { overrides.treatsAsQuery = treatsAsQuery }
+    if let queryNormalForm { overrides.queryNormalForm = Self.normalForms[queryNormalForm] ?? nil }
   }
 }
 
