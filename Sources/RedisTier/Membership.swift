@@ -140,7 +140,7 @@ final class Membership: FleetMembership {
     // The removals of this machine before the lease, and the lease before the position: all purges that returned before
     // are then within the position, or known to be unposted.
     guard !file.unposted.hasPending, lease.isValid,
-      let shared = SharedRequest(request, configuration: settings.configuration),
+      let shared = SharedRequest(request, settings: settings),
       let position = file.position(ofTag: file.tag)
     else { return try await transport.send(request) }
     return try await FleetFetch(

@@ -58,7 +58,7 @@ final class SharedObjects: Sendable {
   func lookUp(_ request: SharedRequest, at position: FleetFile.Position) async -> Lookup {
     counters.count(.sharedLookups)
     let deadline = BootClock.now + settings.configuration.lookupTimeout.nanoseconds
-    var key = request.key.bytes
+    var key = request.objectKey
     guard var found = await read(key, until: deadline) else { return unavailable() }
     if case .object(let marker, _) = found, marker.isMarker {
       guard let variant = marker.fields["Vary"].flatMap({ request.variantKey(vary: $0, settings: settings) }) else {
@@ -268,7 +268,7 @@ final class SharedObjects: Sendable {
     let milliseconds = offer.milliseconds(maximum: settings.configuration.maximumSharedLifetime)
     guard milliseconds > 0 else { return [] }
     var object = SharedObject(
-      key: request.key.bytes, position: position, status: offer.status, fields: offer.fields, body: body,
+      key: request.objectKey, position: position, status: offer.status, fields: offer.fields, body: body,
       ageAtStoring: offer.freshness.currentAge(at: Date()), lifetime: offer.freshness.lifetime,
       milliseconds: milliseconds)
     object.isDecoded = isDecoded
@@ -281,7 +281,7 @@ final class SharedObjects: Sendable {
   /// The marker of a URL whose responses vary, with the position and the lifetime of one of them.
   private func marker(_ vary: String, of variant: SharedObject, for request: SharedRequest) -> SharedObject {
     var marker = variant
-    marker.key = request.key.bytes
+    marker.key = request.objectKey
     marker.isMarker = true
     marker.isDecoded = false
     marker.body = Data()
@@ -322,7 +322,7 @@ final class SharedObjects: Sendable {
       guard refreshed.milliseconds > 0 else { return false }
       if refreshed.isNotModified { return try put(refreshed, on: connection, timeout: left) }
       // The marker of the URL lives as long as its variants.
-      if object.key != request.key.bytes, let vary = offer.vary {
+      if object.key != request.objectKey, let vary = offer.vary {
         _ = try put(marker(vary, of: refreshed, for: request), on: connection, timeout: left)
       }
       let head = refreshed.encodedHead

@@ -6,18 +6,30 @@ import HTTPCaching
 /// A request that can be answered by other machines' responses.
 ///
 /// Nothing of a request with credentials, conditions of its own, a range, or a partition that is not shared ever leaves
-/// the machine.
+/// the machine. Of the content of a query only a digest does.
 struct SharedRequest: Sendable {
+  /// The key that purges cover: that of the URL, or of the space of the URL's queries.
   let key: RequestKey
+  /// The key of the object in Redis: ``key``, for a query with a digest of its content.
+  let objectKey: [UInt8]
+  /// The head; for a query that of a GET of its equivalent resource (RFC 10008 section 2.2).
   let head: RequestHead
   let hasCookies: Bool
 
   /// - Returns: nil for a request that must not use shared responses.
-  init?(_ request: OutgoingRequest, configuration: RedisTier.Configuration) {
+  init?(_ request: OutgoingRequest, settings: FleetSettings) {
+    let configuration = settings.configuration
     guard configuration.maximumSharedBodyByteCount > 0, let context = request.sharing,
-      configuration.sharedPartitions.contains(context.key.partition), request.head.method == "GET",
-      request.body == nil, request.head.credentials == nil, !request.head.namesOtherHost
+      configuration.sharedPartitions.contains(context.key.partition),
+      request.head.credentials == nil, !request.head.namesOtherHost
     else { return nil }
+    if let content = context.content {
+      if case .inContext? = request.body { return nil }
+      objectKey = context.key.bytes + [0] + settings.digest(content.bytes)
+    } else {
+      guard request.head.method == "GET", request.body == nil else { return nil }
+      objectKey = context.key.bytes
+    }
     var hasCookies = false
     for (name, value) in request.head.fields {
       switch name.lowercased() {
@@ -32,9 +44,9 @@ struct SharedRequest: Sendable {
       default: break
       }
     }
-    key = context.key
-    head = request.head
-    self.hasCookies = hasCookies
+    var head = request.head
+    head.method = "GET"
+    (key, self.head, self.hasCookies) = (context.key, head, hasCookies)
   }
 
   /// The key of the responses that the selecting fields of a `Vary` value distinguish; nil if it matches no request.
@@ -51,7 +63,7 @@ struct SharedRequest: Sendable {
       if let value = field.value { bytes += [1] + Array(value.utf8) }
       bytes.append(0)
     }
-    return key.bytes + [0] + settings.digest(bytes)
+    return objectKey + [0] + settings.digest(bytes)
   }
 
   // MARK: Responses

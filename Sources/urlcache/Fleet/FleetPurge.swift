@@ -49,17 +49,21 @@ enum FleetPurge {
       throw UsageError("--status, --type and --path need a directory, whose responses they examine")
     }
     let directory = try CacheAccess.openDirectory(arguments)
-    var keys: Set<RequestKey> = []
+    var scopes: Set<RemovalScope> = []
     var bar = ProgressBar("Searching")
     directory.forEachEntry(
       in: .stored, coveredBy: selection.removalScope, progress: { bar.update(done: $0, total: $1) }
     ) { entry, key, isCovered in
-      if isCovered, selection.selects(entry) { keys.insert(key) }
+      guard isCovered, selection.selects(entry) else { return true }
+      // The machines have other keys for the same query, or for equivalent URLs, so all queries of its URL are purged.
+      let hasLocalKey = key.method != key.requestMethod
+      scopes.insert(
+        hasLocalKey ? URL(string: entry.url).flatMap { .target(of: $0) } ?? .key(key.bytes) : .key(key.bytes))
       return true
     }
     bar.end()
     try directory.checkIsInPlace()
-    return keys.map { .key($0.bytes) }
+    return Array(scopes)
   }
 
   private static func timeout(_ arguments: Arguments) throws -> Duration? {
