@@ -58,24 +58,33 @@ package struct QueryContent: Sendable {
   package let byteCount: Int
 
   init(_ content: Data, fields: HeaderFields, normalForm: QueryNormalForm?) {
-    let type = fields.values(of: "Content-Type").joined(separator: ",")
+    let type = fields["Content-Type"] ?? ""
+    let coding = fields["Content-Encoding"]
     // 10008 2.7: no-transform says that no normal form is wanted. Coded content has no form that could be compared.
-    let mayNormalize = normalForm != nil && !fields.contains("Content-Encoding") && !Self.forbidsTransformation(fields)
-    let normal = mayNormalize ? normalForm?.normalized(content, contentType: type.isEmpty ? nil : type) : nil
-    var bytes: [UInt8] = []
-    bytes.reserveCapacity(content.count + 64)
-    for value in [
-      Self.canonicalType(type), Self.lowercased(fields, "Content-Encoding"),
-      Self.lowercased(fields, "Content-Language"),
-      // A content that is compared as it is gets no response to another one that has it as its normal form.
-      normal == nil ? "" : normalForm?.name ?? "",
-    ] {
-      withUnsafeBytes(of: UInt32(value.utf8.count).littleEndian) { bytes += $0 }
-      bytes += value.utf8
+    var normal: Data?
+    if let normalForm, coding == nil, !Self.forbidsTransformation(fields) {
+      normal = normalForm.normalized(content, contentType: type.isEmpty ? nil : type)
     }
-    bytes += normal ?? content
-    self.bytes = bytes
-    byteCount = (normal ?? content).count
+    // A content that is compared as it is gets no response to another one that has it as its normal form.
+    let formName = normal == nil ? "" : normalForm?.name ?? ""
+    let metadata = [type, coding ?? "", fields["Content-Language"] ?? "", formName]
+    let keyed = normal ?? content
+    let metadataByteCount = metadata.reduce(0) { $0 + 4 + $1.utf8.count }
+    bytes = [UInt8](unsafeUninitializedCapacity: metadataByteCount + keyed.count) { buffer, count in
+      for (index, value) in metadata.enumerated() {
+        var value = value
+        // The length first, so that no byte can count as part of another value.
+        let start = count + 4
+        let written = value.withUTF8 { utf8 in
+          let rest = UnsafeMutableBufferPointer(rebasing: buffer[start...])
+          return index == 0 ? Self.writeMediaType(utf8, to: rest) : Self.writeLowercased(utf8, to: rest)
+        }
+        for byte in 0..<4 { buffer[count + byte] = UInt8(truncatingIfNeeded: written >> (8 * byte)) }
+        count = start + written
+      }
+      count += keyed.copyBytes(to: UnsafeMutableBufferPointer(rebasing: buffer[count...]))
+    }
+    byteCount = keyed.count
   }
 
   /// Writes a media type in one spelling, and returns its size: its names are case-insensitive, and spaces around `;` have
