@@ -322,6 +322,14 @@ final class StoreDirectory: @unchecked Sendable {
   /// The length of the data file, or 0.
   var dataFileByteCount: Int { Self.byteCount(of: dataPath) }
 
+  /// Sets the length of the data file, without using disk space. Returns false if that fails.
+  func setDataFileByteCount(_ byteCount: Int) -> Bool {
+    let descriptor = FileDescriptor.open(dataPath, O_RDWR | O_CLOEXEC | O_NOFOLLOW)
+    guard descriptor >= 0 else { return false }
+    defer { close(descriptor) }
+    return ftruncate(descriptor, off_t(byteCount)) == 0
+  }
+
   /// Returns the length of a file, or 0.
   static func byteCount(of path: String) -> Int {
     var status = stat()

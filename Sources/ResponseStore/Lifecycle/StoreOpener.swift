@@ -174,7 +174,7 @@ struct StoreOpener {
     let mapByteCount = mapByteCount(isFirst: isFirst)
     if isFirst, !isInspection, directory.dataFileByteCount > mapByteCount {
       // After a lower capacity. In a longer file, other processes would have a larger map.
-      truncate(directory.dataPath, off_t(mapByteCount))
+      _ = directory.setDataFileByteCount(mapByteCount)
     }
     let contents: RecordDatabase.Contents
     do throws(LMDBError) {

@@ -149,8 +149,8 @@ final class DiskSpace: Sendable {
       // Within a write transaction, another process cannot extend the file further in between.
       try environment.write { (_) throws(LMDBError) in
         guard directory.dataFileByteCount < mapByteCount else { return }
-        let rc = WriteSignals.suppressing { truncate(directory.dataPath, off_t(mapByteCount)) }
-        guard rc == 0 else { throw LMDBError(code: .init(rawValue: errno), function: "truncate") }
+        let isSet = WriteSignals.suppressing { directory.setDataFileByteCount(mapByteCount) }
+        guard isSet else { throw LMDBError(code: .init(rawValue: errno), function: "ftruncate") }
       }
     }
     if mapByteCount > presentByteCount { try environment.setMapByteCount(mapByteCount) }
