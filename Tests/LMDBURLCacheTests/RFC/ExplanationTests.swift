@@ -42,6 +42,14 @@ struct ExplanationTests {
       test, Self.inBothModes.contains(test.id) ? [test.settings.caching, other] : [test.settings.caching])
   }
 
+  /// Every third case, with QUERY in place of GET.
+  private static let queries = QueryConformanceTests.cases.enumerated().filter { $0.offset % 3 == 0 }.map(\.element)
+
+  @Test("An explanation of a query names the rule that then decides", arguments: queries)
+  func ruleOfQuery(_ test: ConformanceCase) async throws {
+    try await explainAndSend(test, [test.settings.caching])
+  }
+
   /// Sends the requests of a case with a cache of each mode in turn, which use one directory.
   private func explainAndSend(
     _ test: ConformanceCase, _ modes: [ConformanceCase.Settings.CachingSettings]
