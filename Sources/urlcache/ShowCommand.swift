@@ -17,8 +17,7 @@ enum ShowCommand: Command {
 
       With --method QUERY or POST, shows the variants of the query with the content in --data or --data-file and the media
       type in --content-type, \(RequestContent.defaultType) by default. 'urlcache list --url URL'
-      lists all queries of a URL. For queries that a caching rule compares in a normal form, give the content in that
-      form.
+      lists all queries of a URL, also those that a caching rule compares in a normal form, which are not found here.
 
       Other processes can use the cache at the same time. Nothing is changed, and no cache is created.
       """,

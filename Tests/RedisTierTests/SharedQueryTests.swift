@@ -1,3 +1,4 @@
+import CachingClient
 import Foundation
 import FoundationNetworking
 import LMDBURLCache
@@ -73,6 +74,21 @@ struct SharedQueryTests {
     let sent = try #require(fleet.origin.requests.last)
     #expect(fleet.origin.requestCount == 2)
     #expect(sent.method == "QUERY" && sent.body == Data("x".utf8) && sent["If-None-Match"] == "\"1\"")
+  }
+
+  @Test("Contents with one normal form are shared, but not with a machine that compares each byte")
+  func normalForm() async throws {
+    let fleet = try FleetFixture()
+    let overrides: @Sendable (URLRequest) -> RequestOverrides = { _ in RequestOverrides(queryNormalForm: .json) }
+    let one = try await fleet.machine("1") { $0.overrides = overrides }
+    let other = try await fleet.machine("2") { $0.overrides = overrides }
+    let exact = try await fleet.machine("3")
+    func json(_ content: String) -> URLRequest { request(fleet, content, ["Content-Type": "application/json"]) }
+    let first = try await send(json(#"{"b": 1, "a": 2}"#), one)
+    try await fleet.waitForObjects(1)
+    #expect(try await send(json(#"{"a":2,"b":1}"#), other) == first)
+    #expect(fleet.origin.requestCount == 1)
+    #expect(try await send(json(#"{"a":2,"b":1}"#), exact) != first)
   }
 
   @Test("Variants of a query are shared")
