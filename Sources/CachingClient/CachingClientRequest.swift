@@ -31,7 +31,7 @@ public struct CachingClientRequest: Sendable {
   /// Overrides of HTTP's caching rules, with those of the rules that match the request.
   public private(set) var overrides: RequestOverrides
 
-  /// What few requests have; nil for the others, so that they stay small.
+  /// The members that few requests have; nil for the others, so that they stay small.
   private var extras: RequestExtras?
 
   /// Any value for the transport or the storage, for example the original `URLRequest`.

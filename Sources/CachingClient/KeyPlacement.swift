@@ -77,7 +77,11 @@ package struct QueryContent: Sendable {
         let start = count + 4
         let written = value.withUTF8 { utf8 in
           let rest = UnsafeMutableBufferPointer(rebasing: buffer[start...])
-          return index == 0 ? Self.writeMediaType(utf8, to: rest) : Self.writeLowercased(utf8, to: rest)
+          return switch index {
+          case 0: Self.writeMediaType(utf8, to: rest)
+          case 3: rest.update(fromContentsOf: utf8)
+          default: Self.writeLowercased(utf8, to: rest)
+          }
         }
         for byte in 0..<4 { buffer[count + byte] = UInt8(truncatingIfNeeded: written >> (8 * byte)) }
         count = start + written
@@ -160,6 +164,9 @@ extension CachingClientRequest {
 
   /// Whether the key is that of the URL, and not one in a key space.
   package var isForURL: Bool { placement == nil }
+
+  /// Whether the request is for the record of a key space, which is not a response and is not counted as a lookup.
+  package var isForKeySpace: Bool { placement === KeyPlacement.space }
 
   /// The request under the key of its URL.
   var atURL: CachingClientRequest {

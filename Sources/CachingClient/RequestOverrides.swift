@@ -61,7 +61,7 @@ public struct RequestOverrides: Sendable, Hashable {
     set { extras = OverrideExtras(queryNormalForm, newValue) }
   }
 
-  /// What few overrides have; nil for the others, so that they stay small.
+  /// The members that few overrides have; nil for the others, so that they stay small.
   private var extras: OverrideExtras?
 
   /// Creates overrides; by default none.

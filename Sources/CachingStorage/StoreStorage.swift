@@ -37,11 +37,10 @@ public struct StoreStorage: ResponseStorage {
   /// A response that was stored for all credentials matches only if the options permit that.
   public func lookup(_ request: CachingClientRequest) -> StoredResponse? {
     guard let key = request.key else { return nil }
-    let matches = { (vary: VaryKey) -> Bool in
+    let limit = request.readsBodyInPieces ? Self.maximumCopiedBodyByteCount : nil
+    return store.lookup(key, leavingBodiesBeyond: limit, isCounted: !request.isForKeySpace) { vary in
       vary.matches(request.head, options: options, credentialDigest: store.credentialDigest)
     }
-    guard request.readsBodyInPieces else { return store.lookup(key, where: matches) }
-    return store.lookup(key, leavingBodiesBeyond: Self.maximumCopiedBodyByteCount, where: matches)
   }
 
   /// The maximum size of a body that is copied for a request that reads bodies in pieces.

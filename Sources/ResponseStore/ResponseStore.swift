@@ -169,7 +169,16 @@ public final class ResponseStore: Sendable {
   public func lookup(
     _ key: RequestKey, leavingBodiesBeyond limit: Int? = nil, where matches: (VaryKey) -> Bool = { _ in true }
   ) -> StoredResponse? {
-    unretainedReader.use { $0.lookup(key, leaving: limit.map { ($0, self) }, where: matches) }
+    lookup(key, leavingBodiesBeyond: limit, isCounted: true, where: matches)
+  }
+
+  /// Looks up without being counted in ``statistics`` if it is not for a response, but for a record of the caching client.
+  package func lookup(
+    _ key: RequestKey, leavingBodiesBeyond limit: Int?, isCounted: Bool, where matches: (VaryKey) -> Bool
+  ) -> StoredResponse? {
+    unretainedReader.use {
+      $0.lookup(key, leaving: limit.map { ($0, self) }, isCounted: isCounted, where: matches)
+    }
   }
 
   /// Whether ``lookup(_:leavingBodiesBeyond:where:)`` would read a whole body. Does not count as a lookup.

@@ -313,6 +313,18 @@ struct QueryTests {
     #expect(fixture.client.storedResponse(to: query(#"{"a":2,"b":1}"#, type)) == nil)
   }
 
+  @Test("Normal forms with different names separate queries, also if only the case differs")
+  func formNames() async throws {
+    let fixture = Fixture()
+    let origin = origin(fixture)
+    func request(_ name: String) -> CachingClientRequest {
+      query("1", overrides: RequestOverrides(queryNormalForm: QueryNormalForm(name: name) { _, _ in Data("x".utf8) }))
+    }
+    _ = try await fixture.client.respond(to: request("a"), over: origin)
+    #expect(fixture.client.storedResponse(to: request("a")) != nil)
+    for other in [request("A"), request("b"), query("x")] { #expect(fixture.client.storedResponse(to: other) == nil) }
+  }
+
   @Test("A storage with keys of its own gets no queries")
   func foreignStorage() async throws {
     let fixture = Fixture(storage: MemoryStorage(usesRequestKeys: false))

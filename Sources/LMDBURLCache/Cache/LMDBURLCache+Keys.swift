@@ -99,7 +99,7 @@ extension LMDBURLCache {
   /// there is none.
   func equivalentKey(for request: URLRequest, _ key: RequestKey) -> RequestKey? {
     guard core.options.caching.usesNoVarySearch, key.queryContent == nil,
-      core.lookup(key.searchSpace, where: { _ in true }) != nil
+      core.lookup(key.searchSpace, isCounted: false, where: { _ in true }) != nil
     else { return nil }
     return clientRequest(request).flatMap { cachingClient.placedAmongEquivalents($0)?.key }
   }

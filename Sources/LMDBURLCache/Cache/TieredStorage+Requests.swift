@@ -13,7 +13,9 @@ extension TieredStorage {
     guard let key = request.key else { return nil }
     let limit = request.readsBodyInPieces ? StoreStorage.maximumCopiedBodyByteCount : nil
     let storage = Unretained(self)
-    return lookup(key, url: request.head.url, leavingBodiesBeyond: limit) { vary in
+    return lookup(
+      key, url: request.head.url, leavingBodiesBeyond: limit, isCounted: !request.isForKeySpace
+    ) { vary in
       storage.use { $0.matches(vary, request) }
     }
   }

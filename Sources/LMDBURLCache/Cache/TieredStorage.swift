@@ -56,12 +56,14 @@ final class TieredStorage: Sendable {
   /// - Parameters:
   ///   - url: The URL of the request, if known. It is usually the response's URL, which is then not parsed again.
   ///   - limit: The maximum size of a body that is copied out of the store; nil for no maximum.
+  ///   - isCounted: Whether the lookup is for a response, and counts in the statistics.
   func lookup(
-    _ key: RequestKey, url: URL? = nil, leavingBodiesBeyond limit: Int? = nil, where matches: (VaryKey) -> Bool
+    _ key: RequestKey, url: URL? = nil, leavingBodiesBeyond limit: Int? = nil, isCounted: Bool = true,
+    where matches: (VaryKey) -> Bool
   ) -> LMDBCachedURLResponse? {
     let usesMemory = memory.capacityByteCount > 0
     if usesMemory, let entry = memory.lookup(key, where: matches), let response = use(entry) {
-      activity.countMemoryLookup()
+      if isCounted { activity.countMemoryLookup() }
       response.recordMemoryHit()
       return response
     }
@@ -73,7 +75,7 @@ final class TieredStorage: Sendable {
     // Read both before the disk, so that concurrent changes are noticed.
     let token = store.removalToken
     let changeCount = usesMemory ? memory.changeCount(for: key) : 0
-    guard let stored = store.lookup(key, leavingBodiesBeyond: limit, where: matches) else {
+    guard let stored = store.lookup(key, leavingBodiesBeyond: limit, isCounted: isCounted, where: matches) else {
       connection.reopenIfFailed(store)
       return nil
     }

@@ -74,7 +74,8 @@ struct Remover: Sendable {
 
   /// See ``ResponseStore/remove(_:movingPast:of:)``.
   func remove(_ scopes: [RemovalScope], movingPast token: inout RemovalToken, of key: RequestKey?) {
-    guard !scopes.isEmpty, let removal = remove(scopes.map { Removal($0) }), let number = context.removalNumber(in: token),
+    guard !scopes.isEmpty, let removal = remove(scopes.map { Removal($0) }),
+      let number = context.removalNumber(in: token),
       !context.removals.mayCover(key, after: number, before: removal + 1 - UInt64(scopes.count))
     else { return }
     token = removal | context.tokenTag

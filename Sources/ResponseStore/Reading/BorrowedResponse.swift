@@ -47,7 +47,7 @@ extension Reader {
     guard isUsable else { return }
     // The bytes of pending writes are in memory, so they need no transaction.
     if pendingWrites.mightContain(key), pendingWrites.contains(key) {
-      guard let found = lookup(key, where: matches) else { return }
+      guard let found = lookup(key, isCounted: true, where: matches) else { return }
       return found.withHead { head in found.withBody { body(BorrowedResponse(head, first: $0)) } }
     }
     do throws(LMDBError) {

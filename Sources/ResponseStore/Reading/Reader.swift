@@ -56,11 +56,12 @@ final class Reader: Sendable {
   ///   that body keeps open; nil to copy any body.
   @inline(__always)
   func lookup(
-    _ key: RequestKey, leaving large: (limit: Int, store: ResponseStore)? = nil, where matches: (VaryKey) -> Bool
+    _ key: RequestKey, leaving large: (limit: Int, store: ResponseStore)? = nil, isCounted: Bool,
+    where matches: (VaryKey) -> Bool
   ) -> StoredResponse? {
     guard isUsable else { return nil }
     let found = find(key, leaving: large, where: matches)
-    count(isHit: found != nil)
+    if isCounted { count(isHit: found != nil) }
     return found
   }
 
