@@ -34,17 +34,25 @@ extension CachingClient {
   package func evaluate(_ request: CachingClientRequest) -> LookupResult<Storage.Entry> {
     guard request.isAnswerableFromStore else {
       guard request.isQuery, let query = placedQuery(request) else { return resultWithoutLookup(request) }
-      return evaluate(query)
+      return evaluatePlaced(query)
     }
     let start = lookupStart
     if let entry = storage.lookup(request) { return result(from: entry, request, start) }
     guard let placed = placedAmongEquivalents(request) else { return resultOfMiss(request, start) }
-    guard let entry = storage.lookup(placed) else { return resultOfMiss(placed, start) }
-    return result(from: entry, placed, start)
+    return evaluatePlaced(placed)
+  }
+
+  /// Looks up a request whose key is in a key space, and decides.
+  @inlinable
+  func evaluatePlaced(_ request: CachingClientRequest) -> LookupResult<Storage.Entry> {
+    let start = lookupStart
+    guard let entry = storage.lookup(request) else { return resultOfMiss(request, start) }
+    return result(from: entry, request, start)
   }
 
   /// Decides about a stored response.
   @inlinable
+  @inline(__always)
   func result(
     from entry: Storage.Entry, _ request: CachingClientRequest, _ start: LookupStart
   ) -> LookupResult<Storage.Entry> {

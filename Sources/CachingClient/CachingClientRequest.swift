@@ -215,7 +215,7 @@ private final class RequestExtras: Sendable {
 }
 
 /// Rules, and the partition and overrides that the caller gave with them.
-private final class RulesOfRequest: Sendable {
+private struct RulesOfRequest: Sendable {
   private let rules: CachingRules
   private let partition: String
   private let overrides: RequestOverrides?

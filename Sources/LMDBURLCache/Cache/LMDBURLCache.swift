@@ -141,8 +141,9 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
 
   /// The context of loads without a session: it only provides the configuration and the transports of the options.
   var ownContext: SessionContext {
-    contextReference.load { [options = core.options] in
-      SessionContext(configuration: options.loadConfiguration, curl: options.curlConfiguration)
+    // Captures the storage, because a copy of the options would retain each of their members in every load.
+    contextReference.load { [core] in
+      SessionContext(configuration: core.options.loadConfiguration, curl: core.options.curlConfiguration)
     }
   }
 
