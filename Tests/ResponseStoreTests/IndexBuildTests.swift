@@ -182,8 +182,6 @@ struct IndexBuildTests: NumberedResponses {
     #expect(inspection.context.database.index.isAbsent != isPurging)
     inspection.close()
     try fixture.open()
-    // The inspection's object still exists, so this store is not alone, and builds the index behind the lookups.
-    fixture.drain()
     expect({ isPurging && $0 == 7 ? nil : "older" }, in: fixture)
   }
 }

@@ -28,11 +28,11 @@ struct IndexMaintainer: Sendable {
 
   /// Uses the index of this boot, if there is one that fits the data, and builds that of a small store.
   ///
-  /// Call this while no other process has the generation open.
-  func prepare() throws(LMDBError) {
-    index.deleteUnfinishedFile()
+  /// - Parameter isAlone: Whether no other process uses the directory.
+  func prepare(isAlone: Bool) throws(LMDBError) {
+    if isAlone { index.deleteUnfinishedFile() }
     let recordCount = try database.counters().entryCount
-    if try hasFittingIndex(), index.current.map({ UInt64($0.recordCount) }) != recordCount { index.discard() }
+    if try hasFittingIndex(), isAlone, index.current.map({ UInt64($0.recordCount) }) != recordCount { index.discard() }
     let isSmall = recordCount <= UInt64(Self.recordCountIndexedAtOnce)
     if index.isAbsent, isSmall || !context.options.runsInBackground { _ = ensureIndex(waits: false) }
   }

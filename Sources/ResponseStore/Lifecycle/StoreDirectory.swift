@@ -339,6 +339,12 @@ final class StoreDirectory: @unchecked Sendable {
   /// The allocated bytes of the data file.
   var allocatedDataByteCount: Int { Self.allocatedByteCount(dataPath) }
 
+  /// When the data was last written, in nanoseconds; it changes whenever a process makes progress.
+  var dataChangeTime: Int {
+    var status = stat()
+    return stat(dataPath, &status) == 0 ? status.st_mtim.tv_sec * 1_000_000_000 + status.st_mtim.tv_nsec : 0
+  }
+
   private static func allocatedByteCount(_ path: String) -> Int {
     var status = stat()
     return lstat(path, &status) == 0 ? Int(status.st_blocks) * 512 : 0

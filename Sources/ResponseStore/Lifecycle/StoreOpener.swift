@@ -22,7 +22,7 @@ struct StoreOpener {
         remedy: "Use a kernel with pages of 4 KiB")
     }
     try ProcessLimits.check(
-      directory: directory.path, mapByteCount: max(mapByteCount(isFirst: true), mapByteCount(isFirst: false)),
+      directory: directory.path, mapByteCount: mapByteCount(isFirst: false),
       fileByteCount: isInspection ? 0 : wantedMapByteCount)
     // Do this before even a lock file is created.
     if isInspection { try inspectDataFile() }
@@ -112,7 +112,7 @@ struct StoreOpener {
     for _ in 0..<Self.maximumReplacementCount {
       try directory.makeDataDirectory()
       do throws(StoreError) {
-        return try openData(isFirst: isFirst)
+        return try isFirst ? openData(isFirst: true) : openSharedData()
       } catch {
         switch error.code {
         case _ where !directory.isGenerationInUse: directory.findGeneration()
@@ -137,7 +137,7 @@ struct StoreOpener {
   func inspectDataFile() throws(StoreError) {
     if isInspection, directory.hasFormerData { throw formerData() }
     let condition = DataFile.inspect(
-      path: directory.dataPath, mapByteCount: .max)
+      path: directory.dataPath, mapByteCount: isInspection ? .max : mapByteCount(isFirst: false))
     switch condition {
     case .missing, .empty:
       guard isInspection else { return }
@@ -165,6 +165,31 @@ struct StoreOpener {
   }
 
   // MARK: Opening
+
+  /// Opens a directory that other processes use.
+  ///
+  /// Opening writes, so it waits for other writers, which may be suspended. Another thread therefore opens the data. If
+  /// it takes too long, this call throws, and the thread closes the data again.
+  private func openSharedData() throws(StoreError) -> ResponseStore {
+    let opened = Monitor<Result<ResponseStore, StoreError>?>(nil)
+    let thread = BackgroundThread { [weak opened] in
+      let result = Result { () throws(StoreError) in try openData(isFirst: false) }
+      opened?.update { $0 = result }
+    }
+    guard let thread else { return try openData(isFirst: false) }
+    var last = directory.dataChangeTime
+    while true {
+      if let result = opened.wait(timeout: options.openTimeout, for: { $0 }) {
+        _ = thread.join { $0.wait { $0 ? true : nil } ?? false }
+        return try result.get()
+      }
+      let newest = directory.dataChangeTime
+      if newest == last { break }
+      last = newest
+    }
+    _ = thread.join { _ in false }
+    throw .busy(directory.path, reason: "another process held the write lock for too long")
+  }
 
   /// Opens the data file, its removal log and the shared counters.
   ///
@@ -213,9 +238,7 @@ struct StoreOpener {
       } else {
         try database.environment.clearStaleReaders()
         try database.noteUnfinishedBodies(isAlone: isFirst)
-        // This writes, which would wait for other processes. With them, the index and the map are in use already.
-        guard isFirst else { return store }
-        try store.indexMaintainer.prepare()
+        try store.indexMaintainer.prepare(isAlone: isFirst)
         try store.capacity.apply(options.capacityByteCount)
       }
     } catch {
@@ -262,10 +285,9 @@ struct StoreOpener {
   ///
   /// - Parameter isFirst: Whether no other process has the generation open, with a map as long as the file.
   private func mapByteCount(isFirst: Bool) -> Int {
-    // The capacity of a store that is only inspected is in the file. That of another process may be, too.
-    guard isFirst, !isInspection else {
-      return max(directory.dataFileByteCount, ResponseStore.minimumCapacityByteCount)
-    }
+    // The capacity of a store that is only inspected is in the file.
+    if isInspection { return max(directory.dataFileByteCount, ResponseStore.minimumCapacityByteCount) }
+    guard isFirst else { return max(directory.dataFileByteCount, wantedMapByteCount) }
     let used = DataFile.usedByteCount(path: directory.dataPath)
     guard used > wantedMapByteCount else { return wantedMapByteCount }
     let pageByteCount = Int(getpagesize())

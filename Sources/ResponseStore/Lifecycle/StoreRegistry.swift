@@ -67,10 +67,6 @@ final class StoreRegistry: Sendable {
     let store = try WriteSignals.suppressing { () throws(StoreError) in try opener.open() }
     if let before = failedStore { store.flusher.takeOverLoss(upTo: before.acceptedNumber) }
     try store.threads.start()
-    if !options.opensExistingOnly {
-      // Other processes may have another capacity.
-      store.capacity.set(options.capacityByteCount, waitsForEviction: false) { store.maintainer.maintainNext() }
-    }
     stores.withLock { $0[directory.identity] = Entry(store: store, queue: store.context.queue, processID: processID) }
     return store
   }

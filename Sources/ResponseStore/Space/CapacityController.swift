@@ -32,10 +32,8 @@ struct CapacityController: Sendable {
 
   /// Sets the capacity for all processes, and waits until it is applied or the disk stalls.
   ///
-  /// - Parameters:
-  ///   - waitsForEviction: Whether to wait until the surplus of a lower capacity is evicted.
-  ///   - step: Does one step of maintenance in a store without threads; returns false if nothing is left to do.
-  func set(_ capacity: Int, waitsForEviction: Bool = true, step: () -> Bool) {
+  /// - Parameter step: Does one step of maintenance in a store without threads; returns false if nothing is left to do.
+  func set(_ capacity: Int, step: () -> Bool) {
     // Another process may have set a capacity that this process has not seen. If it cannot be read, it counts as
     // unchanged.
     try? space.refreshCapacity()
@@ -43,17 +41,14 @@ struct CapacityController: Sendable {
     if capacity != state.withLock({ $0.requested ?? $0.applying }) ?? space.capacityByteCount {
       state.withLock { $0.requested = capacity }
       context.wakeMaintenance()
-    } else if !isApplying || !waitsForEviction {
+    } else if !isApplying {
       return
     }
     guard context.options.runsInBackground else {
-      while step(), waitsForEviction {}
+      while step() {}
       return
     }
-    let isDone = context.waitUnlessStalled(state, countsSteps: true) {
-      let isSet = waitsForEviction ? $0.isApplied : $0.requested == nil && $0.applying == nil
-      return isSet || $0.isClosing ? true : nil
-    }
+    let isDone = context.waitUnlessStalled(state, countsSteps: true) { $0.isApplied || $0.isClosing ? true : nil }
     if isDone == nil {
       context.log(
         .resized,
@@ -77,7 +72,7 @@ struct CapacityController: Sendable {
       return state.requested
     }
     guard let capacity else { return }
-    defer { state.update { $0.applying = nil } }
+    defer { state.withLock { $0.applying = nil } }
     do throws(LMDBError) {
       try apply(capacity)
     } catch {
