@@ -173,7 +173,9 @@ extension RequestKey {
   ///
   /// - Parameter beginning: The beginning of keys of URLs. If it ends before their query, all paths with it count.
   static func isInSearchSpace(_ key: some Collection<UInt8>, ofURLsWith beginning: [UInt8]) -> Bool {
-    let mark = queryStart(in: beginning[...])
+    // A whole URL without a query ends with the zero after it.
+    let isWhole = beginning.last == 0 && beginning.count { $0 == 0 } == 3
+    let mark = queryStart(in: beginning[...]) ?? (isWhole ? beginning.endIndex - 1 : nil)
     let path = beginning[..<(mark ?? beginning.endIndex)]
     guard key.starts(with: path) else { return false }
     var rest = key.dropFirst(path.count)

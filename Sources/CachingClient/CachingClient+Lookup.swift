@@ -89,7 +89,10 @@ extension CachingClient {
   /// The result for a request that no stored response can satisfy.
   @usableFromInline
   func resultWithoutLookup(_ request: CachingClientRequest) -> LookupResult<Storage.Entry> {
-    if case .gatewayTimeout(let rule) = decideMiss(request) { return .response(unavailable(rule), revalidating: nil) }
+    var asked = request
+    // The directives of a query that goes past the cache count as those of a GET.
+    if request.isQuery { asked.head.method = "GET" }
+    if case .gatewayTimeout(let rule) = decideMiss(asked) { return .response(unavailable(rule), revalidating: nil) }
     return .bypass(request.reasonToForward)
   }
 

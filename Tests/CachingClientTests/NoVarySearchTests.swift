@@ -235,7 +235,8 @@ struct NoVarySearchClientTests {
       }
     }
     let path = try #require(URL(string: "https://example.com/a"))
-    #expect(covers(.target(of: path), space))
+    #expect(covers(.target(of: path), space) && covers(.target(of: path), equivalent))
+    #expect(!covers(.target(of: path), other))
     #expect(covers(.urlPrefix(path), space) && covers(.urlPrefix(path), equivalent) && covers(.urlPrefix(path), other))
     #expect(covers(.host("example.com"), equivalent))
     #expect(space.isKeySpace && !equivalent.isKeySpace && equivalent.requestMethod == "GET")

@@ -123,6 +123,21 @@ struct QueryTests {
   }
 
   /// Row 128.
+  @Test("A query that goes past the cache is not sent if the client forbids the network", arguments: [false, true])
+  func onlyIfCached(byPolicy: Bool) async throws {
+    let fixture = Fixture()
+    let origin = origin(fixture)
+    var request = query(nil)
+    request.body = .inContext
+    if byPolicy {
+      request.policy = .returnCacheDataDontLoad
+    } else {
+      request.head.fields.set("Cache-Control", "only-if-cached")
+    }
+    #expect(try await fixture.client.respond(to: request, over: origin).status == 504)
+    #expect(origin.count == 0)
+  }
+
   @Test("A stale response is validated with the content, and a 304 makes it fresh")
   func validation() async throws {
     let fixture = Fixture()

@@ -10,6 +10,24 @@ struct QueryCommandTests {
     result.errors.split(separator: "\n").map { $0.split(separator: " ").prefix(2).joined(separator: " ") }
   }
 
+  @Test("show and cat find the response of an equivalent URL, and a purge of the path counts it")
+  func equivalentURLs() throws {
+    let origin = try LoopbackOrigin { _ in
+      Reply(200, [("Cache-Control", "max-age=600"), ("No-Vary-Search", "params=(\"a\")")], "body")
+    }
+    defer { origin.stop() }
+    let tool = try Tool()
+    let directory = tool.path("cache")
+    _ = try tool.run(["get", origin.url("/n?a=1&b=1").absoluteString, "--directory", directory])
+    for url in ["/n?a=1&b=1", "/n?b=1", "/n?b=1&a=2"] {
+      #expect(try tool.run(["cat", directory, origin.url(url).absoluteString]).output == "body")
+    }
+    #expect(try tool.run(["cat", directory, origin.url("/n?b=2").absoluteString]).status == 1)
+    let purged = try tool.run(["purge", directory, "--url", origin.url("/n").absoluteString])
+    #expect(purged.output.contains(": 1 response (4 B). 0 responses left"), "\(purged.output)")
+    #expect(try tool.run(["list", directory]).output.contains("/n") == false)
+  }
+
   @Test("get caches a QUERY by its content and media type; the content is an argument, a file or standard input")
   func get() throws {
     let origin = try QueryOrigin(recordsRequests: true)

@@ -140,4 +140,11 @@ extension CacheDirectory {
     let storage = InspectedStorage(store: store, options: options, isCutOff: false)
     return CachingClient(storage: storage, options: options).placedQuery(request)?.key
   }
+
+  /// Returns the cache key of the URLs that are equivalent to that of a request; nil if its path has no No-Vary-Search.
+  func equivalentKey(_ head: RequestHead, partition: String, options: CachingOptions) -> RequestKey? {
+    let storage = InspectedStorage(store: store, options: options, isCutOff: false)
+    return CachingClient(storage: storage, options: options)
+      .placedAmongEquivalents(CachingClientRequest(head: head, partition: partition))?.key
+  }
 }

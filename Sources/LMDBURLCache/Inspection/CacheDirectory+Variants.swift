@@ -18,7 +18,8 @@ extension CacheDirectory {
 
   /// Returns the stored variants of a request's URL: first the selected one, then from new to old.
   ///
-  /// The URL may contain any characters, because it is compared as text.
+  /// The URL may contain any characters, because it is compared as text. If no response is stored under it, those of the
+  /// URLs are returned that are equivalent to it by the No-Vary-Search of its path.
   ///
   /// - Parameters:
   ///   - url: The absolute URL.
@@ -41,6 +42,10 @@ extension CacheDirectory {
     if let content {
       guard let head, let query = queryKey(head, content, partition: partition, options: options) else { return [] }
       key = query
+    } else if store.inspectVariants(of: key).isEmpty, let head,
+      let equivalent = equivalentKey(head, partition: partition, options: options)
+    {
+      key = equivalent
     }
     let selected = head.flatMap { head in
       store.inspect(key) { $0.matches(head, options: options, credentialDigest: store.credentialDigest) }
