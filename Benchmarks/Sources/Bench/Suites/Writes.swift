@@ -63,7 +63,8 @@ struct Writes {
       peer.close()
       // The C baseline writes the rows of this store.
       try? FileManager.default.removeItem(atPath: scratch.path + "/rows")
-      try FileManager.default.copyItem(atPath: folder, toPath: scratch.path + "/rows")
+      // A new store has its data in the folder of the first generation.
+      try FileManager.default.copyItem(atPath: folder + "/data-1", toPath: scratch.path + "/rows")
       return elapsed
     case "raw C, same rows":
       let capacity = StorePeer.capacity(fixture)
