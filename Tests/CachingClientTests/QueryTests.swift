@@ -122,7 +122,6 @@ struct QueryTests {
     #expect(fixture.client.storedResponse(to: query(nil)) == nil)
   }
 
-  /// Row 128.
   @Test("A query that goes past the cache is not sent if the client forbids the network", arguments: [false, true])
   func onlyIfCached(byPolicy: Bool) async throws {
     let fixture = Fixture()
@@ -138,6 +137,7 @@ struct QueryTests {
     #expect(origin.count == 0)
   }
 
+  /// Row 128.
   @Test("A stale response is validated with the content, and a 304 makes it fresh")
   func validation() async throws {
     let fixture = Fixture()
