@@ -11,7 +11,7 @@
 extension RequestKey {
   /// The mark of the method part of such keys.
   static let spaceMark = UInt8(ascii: "?")
-  private static let searchPart = Array("?search".utf8)
+  private static let searchPart = "?search"
 
   // MARK: Making keys
 
@@ -51,7 +51,7 @@ extension RequestKey {
     guard let part = methodPart else { return self }
     let targetEnd = part.lowerBound - 1
     let pathEnd = Self.queryStart(in: bytes[..<targetEnd]) ?? targetEnd
-    return Self.assembled(from: bytes, upTo: pathEnd, then: part.upperBound, adding: Self.searchPart.count + 1) {
+    return Self.assembled(from: bytes, upTo: pathEnd, then: part.upperBound, adding: Self.searchPart.utf8.count + 1) {
       $0.append(0)
       $0.append(Self.searchPart)
     }
@@ -70,7 +70,7 @@ extension RequestKey {
       while start > 0, bytes[start - 1] != 0 { start -= 1 }
     }
     let target = simplify(String(decoding: bytes[start..<targetEnd], as: UTF8.self))
-    let count = target.utf8.count + Self.searchPart.count + nonce.utf8.count + 2
+    let count = target.utf8.count + Self.searchPart.utf8.count + nonce.utf8.count + 2
     return Self.assembled(from: bytes, upTo: start, then: part.upperBound, adding: count) {
       $0.append(target)
       $0.append(0)
@@ -84,38 +84,16 @@ extension RequestKey {
   ///
   /// On the stack, as a request's own key is made.
   private static func assembled(
-    from bytes: [UInt8], upTo start: Int, then end: Int, adding count: Int, _ body: (inout Writer) -> Void
+    from bytes: [UInt8], upTo start: Int, then end: Int, adding count: Int, _ body: (inout KeyWriter) -> Void
   ) -> RequestKey {
     withUnsafeTemporaryAllocation(of: UInt8.self, capacity: bytes.count + count) { buffer in
-      var writer = Writer(buffer: buffer)
+      var writer = KeyWriter(buffer: buffer)
       bytes.withUnsafeBufferPointer { bytes in
         writer.append(UnsafeBufferPointer(rebasing: bytes[..<start]))
         body(&writer)
         writer.append(UnsafeBufferPointer(rebasing: bytes[end...]))
       }
       return RequestKey(storedBytes: [UInt8](UnsafeBufferPointer(rebasing: buffer[..<writer.count])))
-    }
-  }
-
-  /// Writes bytes to a buffer that is large enough.
-  private struct Writer {
-    let buffer: UnsafeMutableBufferPointer<UInt8>
-    var count = 0
-
-    mutating func append(_ byte: UInt8) {
-      buffer[count] = byte
-      count += 1
-    }
-
-    mutating func append(_ text: String) {
-      var text = text
-      text.withUTF8 { append($0) }
-    }
-
-    mutating func append(_ bytes: [UInt8]) { bytes.withUnsafeBufferPointer { append($0) } }
-
-    mutating func append(_ bytes: UnsafeBufferPointer<UInt8>) {
-      count += UnsafeMutableBufferPointer(rebasing: buffer[count...]).update(fromContentsOf: bytes)
     }
   }
 
@@ -187,6 +165,6 @@ extension RequestKey {
       rest = rest[rest.index(after: zero)...]
       zeros += 1
     }
-    return zeros == 3 && rest.starts(with: searchPart)
+    return zeros == 3 && rest.starts(with: searchPart.utf8)
   }
 }

@@ -126,7 +126,7 @@ extension RequestKey {
 }
 
 /// The ranges of an absolute URL's parts in its text.
-private struct URLParts {
+struct URLParts {
   var scheme: Range<Int>
   var host: Range<Int>
   var port: Range<Int>
@@ -230,8 +230,8 @@ private struct URLParts {
   }
 }
 
-/// Writes the bytes of a key.
-private struct KeyWriter {
+/// Writes the bytes of a key to a buffer that is large enough.
+struct KeyWriter {
   let buffer: UnsafeMutableBufferPointer<UInt8>
   var count = 0
 

@@ -191,7 +191,8 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     to request: CachingClientRequest, over transport: some Transport, after lookup: LookupResult<Storage.Entry>?,
     isForwarded: inout Bool
   ) async throws -> Response {
-    var lookup = lookup
+    // A query is looked up again, because the caller may have changed its content, which is a part of the key.
+    var lookup = request.isQuery ? nil : lookup
     var isUnshared = false
     var failureCount = 0
     var repetitionCount = 0
@@ -215,9 +216,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
         isForwarded = true
         return try await forward(request, over: transport, because: rule)
       // The caller may have changed members of the request since its lookup.
-      case .fetch(let made):
-        guard request.hasContent(of: made.request) else { continue }
-        plan = made.with(request: request.placed(like: made.request))
+      case .fetch(let made): plan = made.with(request: request.placed(like: made.request))
       }
       guard !isUnshared, plan.request.isShareable else {
         return try await lead(

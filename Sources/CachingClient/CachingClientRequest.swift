@@ -155,6 +155,8 @@ public struct CachingClientRequest: Sendable {
     if placement === KeyPlacement.space {
       extras = .space
       head.fields = HeaderFields()
+      // The user of a URL is a credential, and the record is for all users.
+      if request.namesUser, let url = URL(string: key.urlString) { head.url = url }
       head.contentDecoding = .unspecified
       (namesUser, readsBodyInPieces) = (false, false)
       (body, context, willStore) = (nil, nil, nil)

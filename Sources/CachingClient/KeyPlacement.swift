@@ -156,12 +156,6 @@ extension CachingClientRequest {
       content: QueryContent(content, fields: head.fields, normalForm: overrides.queryNormalForm))
   }
 
-  /// Whether the request has the content with which another one was placed.
-  func hasContent(of other: CachingClientRequest) -> Bool {
-    guard let placed = other.placement?.query else { return body == nil || !isQuery }
-    return query.map { $0.method == placed.method && $0.content.bytes == placed.content.bytes } ?? false
-  }
-
   /// Whether the key is that of the URL, and not one in a key space.
   package var isForURL: Bool { placement == nil }
 

@@ -377,49 +377,4 @@ public final class ResponseStore: Sendable {
 
   /// Whether a capacity that was set is still being applied.
   package var isApplyingCapacity: Bool { capacity.isApplying }
-
-  // MARK: Credentials
-
-  /// Returns a keyed digest of a credential or another secret, for `VaryKey`. Equal values have equal digests only
-  /// within this store.
-  ///
-  /// The value itself is not written. The digest is not cryptographic: a process that can read the directory can test
-  /// guesses.
-  public func credentialDigest(_ value: String) -> String {
-    Self.digest(of: value, secret: context.database.format.secret)
-  }
-
-  /// Returns a keyed digest of 128 bits of the content of a query. Equal bytes have equal digests in all processes.
-  public func contentDigest(_ bytes: [UInt8]) -> String {
-    Self.hexadecimalDigest(of: bytes, secret: context.database.format.secret)
-  }
-
-  /// Returns the same digest for a cache without a store. Equal bytes have equal digests only within this process.
-  public static func contentDigestInProcess(_ bytes: [UInt8]) -> String {
-    hexadecimalDigest(of: bytes, secret: RequestKey.secret)
-  }
-
-  private static func hexadecimalDigest(of bytes: [UInt8], secret: [UInt8]) -> String {
-    let digest = bytes.withUnsafeBytes { XXHash.digest128($0, secret: secret) }
-    return String(unsafeUninitializedCapacity: 32) { text in
-      for index in 0..<32 {
-        let word = index < 16 ? digest.high : digest.low
-        let nibble = UInt8(truncatingIfNeeded: word >> UInt64(60 - 4 * (index & 15))) & 15
-        text[index] = nibble < 10 ? UInt8(ascii: "0") + nibble : UInt8(ascii: "a") - 10 + nibble
-      }
-      return 32
-    }
-  }
-
-  /// Returns a keyed digest of a secret, for a cache without a store. Equal values have equal digests only within
-  /// this process.
-  public static func credentialDigestInProcess(_ value: String) -> String {
-    digest(of: value, secret: RequestKey.secret)
-  }
-
-  private static func digest(of value: String, secret: [UInt8]) -> String {
-    var value = value
-    let digest = value.withUTF8 { XXHash.digest128(UnsafeRawBufferPointer($0), secret: secret) }
-    return String(digest.high, radix: 16) + "-" + String(digest.low, radix: 16)
-  }
 }

@@ -340,6 +340,19 @@ struct QueryTests {
     for other in [request("A"), request("b"), query("x")] { #expect(fixture.client.storedResponse(to: other) == nil) }
   }
 
+  @Test("A query with a user in its URL keeps the queries of others")
+  func usersOfURLs() async throws {
+    let fixture = Fixture()
+    let origin = origin(fixture)
+    let requests = ["http://example.com/a", "http://b@example.com/a", "http://c@example.com/a"].map {
+      query("1", to: $0)
+    }
+    for request in requests { _ = try await fixture.client.respond(to: request, over: origin) }
+    for (number, request) in requests.enumerated() {
+      #expect(try await fixture.client.storedResponse(to: request)?.text() == "QUERY 1 \(number + 1)")
+    }
+  }
+
   @Test("A storage with keys of its own gets no queries")
   func foreignStorage() async throws {
     let fixture = Fixture(storage: MemoryStorage(usesRequestKeys: false))

@@ -65,7 +65,9 @@ struct GoldenStoreTests {
     return try StoreFixture(capacity: Self.capacity, directory: directory)
   }
 
-  @Test("A store of format 6 opens, contains every response, and satisfies all invariants", .disabled(if: isWriting))
+  @Test(
+    "A store of format 6 opens, contains every response, and satisfies all invariants",
+    .disabled(if: isWriting, "This run writes the files."))
   func format6() throws {
     let fixture = try openCopy(of: "format-6")
     defer { fixture.finish() }
@@ -84,7 +86,7 @@ struct GoldenStoreTests {
 
   @Test(
     "A store of format 6 with soft removals opens, and has every response, stale if a soft removal covers it",
-    .disabled(if: isWriting))
+    .disabled(if: isWriting, "This run writes the files."))
   func format6WithSoftRemovals() throws {
     let fixture = try openCopy(of: "format-6-soft")
     defer { fixture.finish() }
