@@ -36,7 +36,9 @@ final class Membership: FleetMembership {
     objects = SharedObjects(settings, file: file, counters: counters)
   }
 
-  deinit {
+  deinit { leave() }
+
+  func leave() {
     objects.close()
     follower.withLock { $0.take() }?.stop()
   }

@@ -48,6 +48,11 @@ package protocol FleetMembership: AnyObject, Sendable {
 
   /// Sends a request to the origin, or returns a response that another machine has shared.
   func send(_ request: OutgoingRequest, over transport: any Transport) async throws -> IncomingResponse
+
+  /// Ends following, and unregisters the machine if no other process of it is a member. Further calls have no effect. Blocks.
+  ///
+  /// The end of the lifetime does the same.
+  func leave()
 }
 
 /// The part of a cache that a fleet needs.

@@ -75,6 +75,13 @@ extension LMDBURLCache {
     await cachingClientInUse?.finishBackgroundWork()
   }
 
+  /// Leaves the fleet, so that purges do not wait for this process when it has ended. Then stored responses are validated
+  /// before use. Blocks.
+  ///
+  /// The end of the cache's lifetime does the same, but a task that has returned may release the cache after the process
+  /// has exited.
+  package func leaveFleet() { core.fleet?.leave() }
+
   /// Removes the responses that a scope covers. Without a scope, logs the reason, because the caller expects a removal.
   private func remove(_ scope: RemovalScope?, invalidText reason: String) {
     guard let scope else { return core.options.log("LMDBURLCache: Nothing was removed: \(reason)") }

@@ -13,6 +13,7 @@ final class Follower: Sendable {
   let file: FleetFile
   let node: FleetNode
   private let isStopped = Monitor(false)
+  /// Interrupts the wait for purges; nil while the thread does not wait for them.
   private let interrupter = Mutex<RedisConnection.Interrupter?>(nil)
   let counters: FleetCounters
   let poster: PurgePoster
@@ -77,6 +78,19 @@ final class Follower: Sendable {
     }
   }
 
+  /// Waits for purges on a connection, until the follower stops.
+  ///
+  /// Nothing else is interrupted: Redis could execute a renewal whose connection was interrupted after the machine has left,
+  /// which would register it again.
+  func waitForPurge(
+    on connection: RedisConnection, _ wait: () throws(RedisTierError) -> Void
+  ) throws(RedisTierError) {
+    interrupter.withLock { $0 = connection.interrupter }
+    defer { interrupter.withLock { $0 = nil } }
+    // `stop` may have found no wait to interrupt.
+    if !isStopping { try wait() }
+  }
+
   // MARK: The loop
 
   private func run() {
@@ -92,9 +106,6 @@ final class Follower: Sendable {
       while !isStopping, file.isFollower {
         do throws(RedisTierError) {
           let session = try FollowerSession(self)
-          interrupter.withLock { $0 = session.connection.interrupter }
-          defer { interrupter.withLock { $0 = nil } }
-          // `stop` may have found no connection to interrupt.
           while !isStopping, file.isFollower {
             try session.followNext()
             backoff.reset()
@@ -193,10 +204,8 @@ final class Follower: Sendable {
   private func leave() {
     // The lease first: an unregistered machine must not have one.
     file.revokeLease(isLeaving: true)
-    // If Redis cannot be reached, also at a second attempt, purges wait once for a lease that has ended.
-    for _ in 1...2 {
-      do throws(RedisTierError) { return try FollowerSession(self).leave() } catch {}
-    }
+    // If Redis cannot be reached, purges wait once for a lease that has ended.
+    do throws(RedisTierError) { try FollowerSession(self).leave() } catch {}
   }
 }
 

@@ -257,11 +257,13 @@ final class FollowerSession {
   private func waitForPurge(after cursor: UInt64) throws(RedisTierError) {
     let milliseconds = max(1, settings.lease / 4 / 1_000_000)
     // The next renewal returns the purges, with the epoch that they are of.
-    try connection.command(
-      [
-        Array("XREAD".utf8), Array("BLOCK".utf8), Array(String(milliseconds).utf8), Array("STREAMS".utf8),
-        settings.key("log"), Array("\(cursor)-0".utf8),
-      ], timeout: .milliseconds(milliseconds) + .seconds(1))
+    try follower.waitForPurge(on: connection) { () throws(RedisTierError) in
+      try connection.command(
+        [
+          Array("XREAD".utf8), Array("BLOCK".utf8), Array(String(milliseconds).utf8), Array("STREAMS".utf8),
+          settings.key("log"), Array("\(cursor)-0".utf8),
+        ], timeout: .milliseconds(milliseconds) + .seconds(1))
+    }
   }
 
   /// Once a minute, unregisters nodes that have not renewed since. Earlier if removals wait for machines to confirm.

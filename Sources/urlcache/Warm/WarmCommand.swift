@@ -55,6 +55,7 @@ enum WarmCommand: Command {
     let path = CacheAccess.path(arguments)
     let isResumed = !arguments.has("restart")
     let cache = try await CacheAccess.open(arguments)
+    defer { cache.leaveFleet() }
     let clock = ContinuousClock()
     let begin = clock.now
     let task = Task {

@@ -54,6 +54,8 @@ private final class MembershipDouble: FleetMembership {
     try await membership.send(request, over: transport)
   }
 
+  func leave() { membership.leave() }
+
   // MARK: The part of the cache that the fleet uses
 
   private func altered(_ node: FleetNode) -> FleetNode {
