@@ -11,47 +11,46 @@
 extension RequestKey {
   /// The mark of the method part of such keys.
   static let spaceMark = UInt8(ascii: "?")
-  private static let searchPart = "?search"
+  private static let searchPart: StaticString = "?search"
 
   // MARK: Making keys
 
   /// Returns the key of the space of this URL's queries.
   ///
-  /// - Parameter method: The method of the queries.
-  package func querySpace(method: String) -> RequestKey {
-    guard let part = methodPart else { return self }
-    return Self.assembled(from: bytes, upTo: part.lowerBound, then: part.upperBound, adding: method.utf8.count + 1) {
+  /// - Parameter name: The method of the queries.
+  package func querySpace(method name: String) -> RequestKey {
+    guard let method = parts?.method else { return self }
+    return assembled(upTo: method.lowerBound, then: method.upperBound, adding: name.utf8.count + 1) {
       $0.append(Self.spaceMark)
-      $0.append(method)
+      $0.append(name)
     }
   }
 
   /// Returns the key of a query. Call this on the key of its space.
   ///
   /// - Parameters:
-  ///   - method: The method of the queries.
   ///   - nonce: The nonce of the space.
   ///   - digest: A keyed digest of the content and its metadata.
   ///   - byteCount: The size of the content.
-  package func query(method: String, nonce: String, digest: String, byteCount: Int) -> RequestKey {
-    guard let part = methodPart else { return self }
-    let count = method.utf8.count + nonce.utf8.count + digest.utf8.count + 24
-    return Self.assembled(from: bytes, upTo: part.lowerBound, then: part.upperBound, adding: count) {
-      $0.append(Self.spaceMark)
-      $0.append(method)
-      for text in [nonce, digest, String(byteCount)] {
-        $0.append(UInt8(ascii: " "))
-        $0.append(text)
-      }
+  package func query(nonce: String, digest: String, byteCount: Int) -> RequestKey {
+    guard let end = parts?.method.upperBound else { return self }
+    return assembled(upTo: end, then: end, adding: nonce.utf8.count + digest.utf8.count + 24) {
+      $0.append(UInt8(ascii: " "))
+      $0.append(nonce)
+      $0.append(UInt8(ascii: " "))
+      $0.append(digest)
+      $0.append(UInt8(ascii: " "))
+      $0.append(decimal: byteCount)
     }
   }
 
   /// The key of the space of the equivalent URLs of this URL's path.
   package var searchSpace: RequestKey {
-    guard let part = methodPart else { return self }
-    let targetEnd = part.lowerBound - 1
-    let pathEnd = Self.queryStart(in: bytes[..<targetEnd]) ?? targetEnd
-    return Self.assembled(from: bytes, upTo: pathEnd, then: part.upperBound, adding: Self.searchPart.utf8.count + 1) {
+    guard let parts else { return self }
+    let pathEnd = bytes.withUnsafeBufferPointer { bytes in
+      Self.find(UInt8(ascii: "?"), in: bytes, from: parts.target.lowerBound).map { min($0, parts.target.upperBound) }
+    }
+    return assembled(upTo: pathEnd ?? parts.target.upperBound, then: parts.method.upperBound, adding: 8) {
       $0.append(0)
       $0.append(Self.searchPart)
     }
@@ -61,30 +60,33 @@ extension RequestKey {
   ///
   /// - Parameters:
   ///   - nonce: The nonce of the space.
-  ///   - simplify: Returns a path and query with the parameters that count.
-  package func equivalent(nonce: String, _ simplify: (String) -> String) -> RequestKey {
-    guard let part = methodPart else { return self }
-    let targetEnd = part.lowerBound - 1
-    var start = targetEnd
-    bytes.withUnsafeBufferPointer { bytes in
-      while start > 0, bytes[start - 1] != 0 { start -= 1 }
-    }
-    let target = simplify(String(decoding: bytes[start..<targetEnd], as: UTF8.self))
-    let count = target.utf8.count + Self.searchPart.utf8.count + nonce.utf8.count + 2
-    return Self.assembled(from: bytes, upTo: start, then: part.upperBound, adding: count) {
-      $0.append(target)
-      $0.append(0)
-      $0.append(Self.searchPart)
-      $0.append(UInt8(ascii: " "))
-      $0.append(nonce)
+  ///   - maximumByteCount: Returns the maximum size of a simplified path and query of a size.
+  ///   - simplify: Writes a path and query with the parameters that count to a buffer, and returns its size.
+  package func equivalent(
+    nonce: String, maximumByteCount: (Int) -> Int,
+    _ simplify: (UnsafeBufferPointer<UInt8>, _ output: UnsafeMutableBufferPointer<UInt8>) -> Int
+  ) -> RequestKey {
+    guard let parts else { return self }
+    let target = parts.target
+    let count = maximumByteCount(target.count) + nonce.utf8.count + 9
+    return assembled(upTo: target.lowerBound, then: parts.method.upperBound, adding: count) { writer in
+      bytes.withUnsafeBufferPointer { bytes in
+        writer.count += simplify(
+          UnsafeBufferPointer(rebasing: bytes[target]),
+          UnsafeMutableBufferPointer(rebasing: writer.buffer[writer.count...]))
+      }
+      writer.append(0)
+      writer.append(Self.searchPart)
+      writer.append(UInt8(ascii: " "))
+      writer.append(nonce)
     }
   }
 
-  /// Returns a key of a beginning and an end of another one, with bytes between them.
+  /// Returns a key of the beginning and the end of this one, with bytes between them.
   ///
   /// On the stack, as a request's own key is made.
-  private static func assembled(
-    from bytes: [UInt8], upTo start: Int, then end: Int, adding count: Int, _ body: (inout KeyWriter) -> Void
+  private func assembled(
+    upTo start: Int, then end: Int, adding count: Int, _ body: (inout KeyWriter) -> Void
   ) -> RequestKey {
     withUnsafeTemporaryAllocation(of: UInt8.self, capacity: bytes.count + count) { buffer in
       var writer = KeyWriter(buffer: buffer)
@@ -101,7 +103,7 @@ extension RequestKey {
 
   /// Whether the key is that of a space, whose record is not a response.
   public var isKeySpace: Bool {
-    guard let part = methodPart, bytes[part].first == Self.spaceMark else { return false }
+    guard let part = parts?.method, bytes[part].first == Self.spaceMark else { return false }
     return !bytes[part].contains(UInt8(ascii: " "))
   }
 
@@ -120,30 +122,40 @@ extension RequestKey {
     return (String(parts[2]), byteCount)
   }
 
-  /// The position of the method part: the fourth of the parts, which zeros separate.
-  private var methodPart: Range<Int>? {
+  /// The positions of the third and the fourth of the parts, which zeros separate; nil if there are fewer.
+  private var parts: (target: Range<Int>, method: Range<Int>)? {
     bytes.withUnsafeBufferPointer { bytes in
-      var zeros = 0
-      var start = 0
-      for index in bytes.indices where bytes[index] == 0 {
-        zeros += 1
-        if zeros == 3 { start = index + 1 }
-        if zeros == 4 { return start..<index }
-      }
-      return nil
+      guard let before = Self.end(ofPart: 2, in: bytes), let target = Self.find(0, in: bytes, from: before + 1),
+        let method = Self.find(0, in: bytes, from: target + 1)
+      else { return nil }
+      return ((before + 1)..<target, (target + 1)..<method)
     }
+  }
+
+  /// Returns the position of the zero after a part; nil if there are fewer parts.
+  private static func end(ofPart number: Int, in bytes: UnsafeBufferPointer<UInt8>) -> Int? {
+    var end = -1
+    for _ in 0..<number {
+      guard let next = find(0, in: bytes, from: end + 1) else { return nil }
+      end = next
+    }
+    return end
+  }
+
+  /// Returns the position of the first such byte from a position. Uses `memchr`, because each lookup creates such keys.
+  private static func find(_ byte: UInt8, in bytes: UnsafeBufferPointer<UInt8>, from start: Int) -> Int? {
+    URLParts.find(byte, in: UnsafeBufferPointer(rebasing: bytes[start...]), before: bytes.count - start)
+      .map { $0 + start }
   }
 
   /// The position of the `?` before the query in the beginning of a key; nil without one.
   private static func queryStart(in beginning: ArraySlice<UInt8>) -> Int? {
     beginning.withUnsafeBufferPointer { bytes in
-      var zeros = 0
-      for index in bytes.indices {
-        if bytes[index] == 0 { zeros += 1 }
-        if zeros == 3 { return nil }
-        if bytes[index] == UInt8(ascii: "?") { return beginning.startIndex + index }
-      }
-      return nil
+      // No host and no port contains one. What follows the target is not part of it.
+      guard let found = find(UInt8(ascii: "?"), in: bytes, from: 0),
+        end(ofPart: 3, in: bytes).map({ found < $0 }) ?? true
+      else { return nil }
+      return beginning.startIndex + found
     }
   }
 
@@ -165,6 +177,7 @@ extension RequestKey {
       rest = rest[rest.index(after: zero)...]
       zeros += 1
     }
-    return zeros == 3 && rest.starts(with: searchPart.utf8)
+    return zeros == 3
+      && rest.starts(with: UnsafeBufferPointer(start: searchPart.utf8Start, count: searchPart.utf8CodeUnitCount))
   }
 }

@@ -246,11 +246,21 @@ struct KeyWriter {
     var string = string
     string.withUTF8 { append($0) }
     // A zero separates the parts. It is replaced with a byte that UTF-8 text never contains.
+    guard let written = buffer.baseAddress.map({ $0 + start }), memchr(written, 0, count - start) != nil else { return }
     for index in start..<count where buffer[index] == 0 { buffer[index] = zeroInText }
   }
 
   mutating func append(_ text: StaticString) {
     append(UnsafeBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount))
+  }
+
+  mutating func append(decimal number: Int) {
+    var divisor = 1
+    while number / divisor >= 10 { divisor *= 10 }
+    while divisor > 0 {
+      append(UInt8(ascii: "0") + UInt8(number / divisor % 10))
+      divisor /= 10
+    }
   }
 
   mutating func appendOrigin(of parts: URLParts, in text: UnsafeBufferPointer<UInt8>) {

@@ -7,6 +7,6 @@ package enum ThreadStripe {
   package static func number(bits: UInt) -> Int {
     // A thread's handle is an address. Multiplying spreads the bits that differ over the upper bits.
     let thread = UInt(pthread_self()) &* 0x9E37_79B9_7F4A_7C15
-    return Int(thread >> (64 - bits))
+    return Int(truncatingIfNeeded: thread &>> (64 &- bits))
   }
 }

@@ -33,34 +33,33 @@ extension CachingClient {
   @inlinable  // For specialization: through protocol witnesses a hit is several times slower.
   package func evaluate(_ request: CachingClientRequest) -> LookupResult<Storage.Entry> {
     guard request.isAnswerableFromStore else {
-      guard request.isQuery, let query = placedQuery(request) else { return resultWithoutLookup(request) }
-      return evaluatePlaced(query)
+      guard request.isQuery, let query = placedQuery(request), let key = query.key else {
+        return resultWithoutLookup(request)
+      }
+      let start = lookupStart
+      guard let entry = storage.lookup(query, at: key) else { return resultOfMiss(query, start) }
+      return result(from: entry, query, start)
     }
     let start = lookupStart
     if let entry = storage.lookup(request) { return result(from: entry, request, start) }
-    guard let placed = placedAmongEquivalents(request) else { return resultOfMiss(request, start) }
-    return evaluatePlaced(placed)
-  }
-
-  /// Looks up a request whose key is in a key space, and decides.
-  @inlinable
-  func evaluatePlaced(_ request: CachingClientRequest) -> LookupResult<Storage.Entry> {
-    let start = lookupStart
-    guard let entry = storage.lookup(request) else { return resultOfMiss(request, start) }
-    return result(from: entry, request, start)
+    guard let place = equivalentPlace(of: request) else { return resultOfMiss(request, start) }
+    guard let entry = storage.lookup(request, at: place.key) else { return resultOfMiss(place.placed(request), start) }
+    return result(from: entry, request, start, at: place)
   }
 
   /// Decides about a stored response.
+  ///
+  /// - Parameter place: Where the response was found, if it is not at the request's key.
   @inlinable
   @inline(__always)
   func result(
-    from entry: Storage.Entry, _ request: CachingClientRequest, _ start: LookupStart
+    from entry: Storage.Entry, _ request: CachingClientRequest, _ start: LookupStart, at place: EquivalentPlace? = nil
   ) -> LookupResult<Storage.Entry> {
     let now = clock()
     let decision = Reuse.decide(
       request: request.head, stored: entry, policy: request.policy, now: now, options: options)
     guard case .serve(let age, let rule) = decision, request.head.method == "GET", options.cacheStatusName == nil else {
-      return result(of: decision, from: entry, request, start, now: now)
+      return result(of: decision, from: entry, place?.placed(request) ?? request, start, now: now)
     }
     return .response(
       Response(

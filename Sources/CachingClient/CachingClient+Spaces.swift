@@ -17,29 +17,31 @@ extension CachingClient {
   /// Makes the space of the URL's queries if there is none.
   @inlinable  // For specialization, like ``evaluate(_:)``.
   package func placedQuery(_ request: CachingClientRequest) -> CachingClientRequest? {
-    guard storage.usesRequestKeys, let place = QueryPlace(request) else { return nil }
+    guard storage.usesRequestKeys, let place = request.queryPlace else { return nil }
     var space: KeySpace?
-    if let record = storage.lookup(place.record(for: request)) { space = KeySpace(record.fields) }
-    return place.placed(
-      request, in: space ?? makeSpace(of: place, for: request), digest: storage.contentDigest(place.bytes))
+    if let record = storage.keySpaceRecord(at: place.spaceKey) { space = KeySpace(record) }
+    guard let space = space ?? makeSpace(of: place, for: request) else { return nil }
+    var digest = ""
+    place.content.withKeyedBytes { digest = storage.contentDigest($0) }
+    return place.placed(request, in: space, digest: digest)
   }
 
   @usableFromInline
-  func makeSpace(of place: QueryPlace, for request: CachingClientRequest) -> KeySpace {
+  func makeSpace(of place: QueryPlace, for request: CachingClientRequest) -> KeySpace? {
+    guard request.fetchKey != nil else { return nil }
     let made = KeySpace()
     store(made, place.spaceKey, for: request)
     // Another request may have replaced it.
-    return space(place.spaceKey, for: request) ?? made
+    return space(place.spaceKey) ?? made
   }
 
-  /// Returns the request under the key that all URLs have which are equivalent to its URL by the latest No-Vary-Search of
-  /// their path; nil if there is none.
+  /// Returns the place that a request has by the latest No-Vary-Search of its path; nil if there is none.
   @inlinable  // For specialization, like ``evaluate(_:)``.
-  package func placedAmongEquivalents(_ request: CachingClientRequest) -> CachingClientRequest? {
-    guard options.usesNoVarySearch, storage.usesRequestKeys, let space = request.recordOfSearchSpace,
-      let record = storage.lookup(space)
+  package func equivalentPlace(of request: CachingClientRequest) -> EquivalentPlace? {
+    guard options.usesNoVarySearch, storage.usesRequestKeys, let space = request.searchSpaceKey,
+      let record = storage.keySpaceRecord(at: space)
     else { return nil }
-    return request.placed(by: record.fields)
+    return request.equivalentPlace(by: record)
   }
 
   // MARK: Stores
@@ -61,13 +63,13 @@ extension CachingClient {
       !hasRemoved(since: plan.start)
     else { return exact }
     let spaceKey = key.searchSpace
-    var space = self.space(spaceKey, for: exact)
+    var space = self.space(spaceKey)
     if space?.variation != variation {
       let made = KeySpace(variation: variation)
       store(made, spaceKey, for: exact, permit: fetch.permit)
       space = made
     }
-    return space.flatMap { exact.placed(in: $0, of: key) } ?? exact
+    return space.flatMap { EquivalentPlace(of: key, in: $0) }?.placed(exact) ?? exact
   }
 
   /// Whether anything was removed or invalidated since a lookup.
@@ -100,9 +102,7 @@ extension CachingClient {
 
   // MARK: Records
 
-  private func space(_ key: RequestKey, for request: CachingClientRequest) -> KeySpace? {
-    storage.lookup(request.forSpace(key)).flatMap { KeySpace($0.fields) }
-  }
+  private func space(_ key: RequestKey) -> KeySpace? { storage.keySpaceRecord(at: key).flatMap { KeySpace($0) } }
 
   /// - Parameter permit: The permit of the fetch whose response makes the space. A removal since then prevents it.
   private func store(

@@ -10,9 +10,13 @@ public import HTTPCaching
 /// A request to a ``CachingClient``.
 public struct CachingClientRequest: Sendable {
   /// The method, URL and fields of the caller's request.
-  public var head: RequestHead {
-    didSet { if head.url != oldValue.url { makeKey() } }
+  @inlinable public var head: RequestHead {
+    get { storedHead }
+    set { setHead(newValue) }
   }
+
+  /// The head. A change of its method or fields does not need the comparison of URLs that one of ``head`` makes.
+  @usableFromInline var storedHead: RequestHead
 
   /// The content, if any.
   ///
@@ -134,7 +138,7 @@ public struct CachingClientRequest: Sendable {
     let applied = rules.apply(to: head.url, partition: partition, overrides: overrides) {
       head.fields.values(of: $0)
     }
-    self.head = head
+    storedHead = head
     self.body = body
     self.policy = policy
     self.partition = applied.partition
@@ -146,27 +150,37 @@ public struct CachingClientRequest: Sendable {
     makeKey()
   }
 
-  /// Creates the request for a lookup under another key.
-  ///
-  /// An initializer, because it does not call the observer of ``head``, which compares URLs.
-  private init(_ request: CachingClientRequest, at key: RequestKey, _ placement: KeyPlacement?) {
-    self = request
-    self.key = key
-    if placement === KeyPlacement.space {
-      extras = .space
-      head.fields = HeaderFields()
-      // The user of a URL is a credential, and the record is for all users.
-      if request.namesUser, let url = URL(string: key.urlString) { head.url = url }
-      head.contentDecoding = .unspecified
-      (namesUser, readsBodyInPieces) = (false, false)
-      (body, context, willStore) = (nil, nil, nil)
-      return
-    }
-    self.placement = placement
+  @usableFromInline
+  mutating func setHead(_ new: RequestHead) {
+    let isSameURL = new.url == storedHead.url
+    storedHead = new
+    if !isSameURL { makeKey() }
+  }
+
+  /// Returns the request for a lookup under another key.
+  func placed(at key: RequestKey, _ placement: KeyPlacement?) -> CachingClientRequest {
+    var placed = self
+    placed.key = key
+    placed.placement = placement
     if placement?.query != nil {
-      head.method = "GET"
-      body = nil
+      placed.storedHead.method = "GET"
+      placed.body = nil
     }
+    return placed
+  }
+
+  /// Returns the request for the record of a key space, which is the same for all users.
+  func forSpace(_ key: RequestKey) -> CachingClientRequest {
+    var record = self
+    record.key = key
+    record.extras = .space
+    // The user of a URL is a credential.
+    if namesUser, let url = URL(string: key.urlString) { record.storedHead.url = url }
+    record.storedHead.fields = HeaderFields()
+    record.storedHead.contentDecoding = .unspecified
+    (record.namesUser, record.readsBodyInPieces) = (false, false)
+    (record.body, record.context, record.willStore) = (nil, nil, nil)
+    return record
   }
 
   /// Returns the request for the target of a redirect. The rules that match the target apply to it.
@@ -187,19 +201,11 @@ public struct CachingClientRequest: Sendable {
 }
 
 extension CachingClientRequest {
-  /// Returns the request for a lookup under another key.
-  func placed(at key: RequestKey, _ placement: KeyPlacement?) -> CachingClientRequest {
-    CachingClientRequest(self, at: key, placement)
-  }
-
   /// Returns this request under the key of another one for the same URL, method and content.
   func placed(like other: CachingClientRequest) -> CachingClientRequest {
     guard let placement = other.placement, let key = other.key else { return self }
     return placed(at: key, placement)
   }
-
-  /// Returns the request for the record of a key space, which is the same for all users.
-  func forSpace(_ key: RequestKey) -> CachingClientRequest { CachingClientRequest(self, at: key, .space) }
 }
 
 /// The rules of a request with the values that they are combined with, and how its key was made.

@@ -50,51 +50,69 @@ final class KeyPlacement: Sendable {
 
 /// The part of a query that its cache key represents: the content, and the fields that change its meaning (RFC 10008,
 /// section 2.7).
+@usableFromInline
 package struct QueryContent: Sendable {
-  /// The bytes whose digest is in the key: each field and the name of the normal form, with their lengths, then the
-  /// content or its normal form.
-  package let bytes: [UInt8]
+  private let type: String
+  private let coding: String
+  private let language: String
+  /// The name of the normal form; empty if the content is compared as it is.
+  private let formName: String
+  /// The content or its normal form.
+  private let keyed: Data
+
   /// The size of the content, or of its normal form.
-  package let byteCount: Int
+  package var byteCount: Int { keyed.count }
 
   init(_ content: Data, fields: HeaderFields, normalForm: QueryNormalForm?) {
-    let type = fields["Content-Type"] ?? ""
+    type = fields["Content-Type"] ?? ""
     let coding = fields["Content-Encoding"]
+    self.coding = coding ?? ""
+    language = fields["Content-Language"] ?? ""
     // 10008 2.7: no-transform says that no normal form is wanted. Coded content has no form that could be compared.
-    var normal: Data?
-    if let normalForm, coding == nil, !Self.forbidsTransformation(fields) {
-      normal = normalForm.normalized(content, contentType: type.isEmpty ? nil : type)
+    if let normalForm, coding == nil, !Self.forbidsTransformation(fields),
+      let normal = normalForm.normalized(content, contentType: type.isEmpty ? nil : type)
+    {
+      // A content that is compared as it is gets no response to another one that has it as its normal form.
+      (keyed, formName) = (normal, normalForm.name)
+    } else {
+      (keyed, formName) = (content, "")
     }
-    // A content that is compared as it is gets no response to another one that has it as its normal form.
-    let formName = normal == nil ? "" : normalForm?.name ?? ""
-    let metadata = [type, coding ?? "", fields["Content-Language"] ?? "", formName]
-    let keyed = normal ?? content
-    let metadataByteCount = metadata.reduce(0) { $0 + 4 + $1.utf8.count }
-    bytes = [UInt8](unsafeUninitializedCapacity: metadataByteCount + keyed.count) { buffer, count in
-      for (index, value) in metadata.enumerated() {
-        var value = value
-        // The length first, so that no byte can count as part of another value.
-        let start = count + 4
-        let written = value.withUTF8 { utf8 in
-          let rest = UnsafeMutableBufferPointer(rebasing: buffer[start...])
-          return switch index {
-          case 0: Self.writeMediaType(utf8, to: rest)
-          case 3: rest.update(fromContentsOf: utf8)
-          default: Self.writeLowercased(utf8, to: rest)
-          }
-        }
-        for byte in 0..<4 { buffer[count + byte] = UInt8(truncatingIfNeeded: written >> (8 * byte)) }
-        count = start + written
-      }
-      count += keyed.copyBytes(to: UnsafeMutableBufferPointer(rebasing: buffer[count...]))
+  }
+
+  /// Calls a closure with the bytes whose digest is in the key: each field and the name of the normal form, with their
+  /// lengths, then the content or its normal form.
+  @usableFromInline
+  package func withKeyedBytes(_ body: (UnsafeRawBufferPointer) -> Void) {
+    let metadataByteCount = type.utf8.count + coding.utf8.count + language.utf8.count + formName.utf8.count + 16
+    withUnsafeTemporaryAllocation(of: UInt8.self, capacity: metadataByteCount + keyed.count) { buffer in
+      var count = 0
+      Self.append(type, to: buffer, &count, writing: Self.writeMediaType)
+      Self.append(coding, to: buffer, &count, writing: Self.writeLowercased)
+      Self.append(language, to: buffer, &count, writing: Self.writeLowercased)
+      Self.append(formName, to: buffer, &count) { $1.update(fromContentsOf: $0) }
+      let rest = UnsafeMutableRawBufferPointer(rebasing: UnsafeMutableRawBufferPointer(buffer)[count...])
+      keyed.withUnsafeBytes { rest.copyMemory(from: $0) }
+      body(UnsafeRawBufferPointer(rebasing: UnsafeRawBufferPointer(buffer)[..<(count + keyed.count)]))
     }
-    byteCount = keyed.count
+  }
+
+  /// Appends a text after its length, so that no byte can count as part of another text.
+  @inline(__always)
+  private static func append(
+    _ text: String, to buffer: UnsafeMutableBufferPointer<UInt8>, _ count: inout Int,
+    writing write: (UnsafeBufferPointer<UInt8>, UnsafeMutableBufferPointer<UInt8>) -> Int
+  ) {
+    var text = text
+    let start = count + 4
+    let written = text.withUTF8 { write($0, UnsafeMutableBufferPointer(rebasing: buffer[start...])) }
+    for byte in 0..<4 { buffer[count + byte] = UInt8(truncatingIfNeeded: written >> (8 * byte)) }
+    count = start + written
   }
 
   /// Writes a media type in one spelling, and returns its size: its names are case-insensitive, and spaces around `;` have
   /// no meaning (RFC 9110, section 8.3.1). The values of parameters stay as they are, and so does a type with a quoted one.
   private static func writeMediaType(
-    _ type: UnsafeBufferPointer<UInt8>, to buffer: UnsafeMutableBufferPointer<UInt8>
+    _ type: UnsafeBufferPointer<UInt8>, _ buffer: UnsafeMutableBufferPointer<UInt8>
   ) -> Int {
     if type.contains(UInt8(ascii: "\"")) { return buffer.update(fromContentsOf: type) }
     var count = 0
@@ -116,7 +134,7 @@ package struct QueryContent: Sendable {
 
   /// Writes a list of case-insensitive elements in lowercase, and returns its size.
   private static func writeLowercased(
-    _ text: UnsafeBufferPointer<UInt8>, to buffer: UnsafeMutableBufferPointer<UInt8>
+    _ text: UnsafeBufferPointer<UInt8>, _ buffer: UnsafeMutableBufferPointer<UInt8>
   ) -> Int {
     for index in text.indices { buffer[index] = lowercased(text[index]) }
     return text.count
@@ -158,9 +176,6 @@ extension CachingClientRequest {
 
   /// Whether the key is that of the URL, and not one in a key space.
   package var isForURL: Bool { placement == nil }
-
-  /// Whether the request is for the record of a key space, which is not a response and is not counted as a lookup.
-  package var isForKeySpace: Bool { placement === KeyPlacement.space }
 
   /// The request under the key of its URL.
   var atURL: CachingClientRequest {

@@ -20,7 +20,7 @@ struct KeySpace: Sendable {
   let variation: URLVariation?
 
   static let nonceField = "Key-Space-Nonce"
-  static let variationField = "Key-Space-Variation"
+  static let variationField = "Key-Space-Vary"
 
   init(variation: URLVariation? = nil) {
     nonce = String(UInt64.random(in: .min ... .max), radix: 16)
@@ -30,9 +30,19 @@ struct KeySpace: Sendable {
   /// Reads a record; nil if it is not one.
   @usableFromInline
   init?(_ fields: HeaderFields) {
-    guard let nonce = fields[Self.nonceField] else { return nil }
-    self.nonce = nonce
-    variation = fields[Self.variationField].flatMap { URLVariation(text: $0) }
+    var nonce: String?
+    var variation: URLVariation?
+    // No other names and no other spellings are stored. Names of 15 bytes at most are compared without a loop.
+    for position in 0..<fields.count {
+      let field = fields[position]
+      if field.name == Self.nonceField {
+        nonce = field.value
+      } else if field.name == Self.variationField {
+        variation = URLVariation(text: field.value)
+      }
+    }
+    guard let nonce else { return nil }
+    (self.nonce, self.variation) = (nonce, variation)
   }
 
   /// The record, which stays fresh for a year.
@@ -51,54 +61,62 @@ struct KeySpace: Sendable {
 /// A query, and the space of its URL's queries.
 @usableFromInline
 struct QueryPlace {
-  private let query: KeyPlacement.Query
-  let spaceKey: RequestKey
+  private let placement: KeyPlacement
+  @usableFromInline let content: QueryContent
+  @usableFromInline let spaceKey: RequestKey
 
-  /// Creates the place of a query; nil for another request, and for a query that goes past the cache.
-  @usableFromInline
-  init?(_ request: CachingClientRequest) {
-    guard request.isQuery, let query = request.query, let key = request.fetchKey else { return nil }
-    self.query = query
-    spaceKey = key.querySpace(method: query.method)
+  fileprivate init(_ query: KeyPlacement.Query, urlKey: RequestKey) {
+    spaceKey = urlKey.querySpace(method: query.method)
+    content = query.content
+    placement = KeyPlacement(query, in: spaceKey)
   }
-
-  /// Returns the request for the record of the space.
-  @usableFromInline
-  func record(for request: CachingClientRequest) -> CachingClientRequest { request.forSpace(spaceKey) }
-
-  /// The bytes whose digest is in the key.
-  @usableFromInline var bytes: [UInt8] { query.content.bytes }
 
   /// Returns the request under its key in a space.
   @usableFromInline
   func placed(_ request: CachingClientRequest, in space: KeySpace, digest: String) -> CachingClientRequest {
     request.placed(
-      at: spaceKey.query(
-        method: query.method, nonce: space.nonce, digest: digest, byteCount: query.content.byteCount),
-      KeyPlacement(query, in: spaceKey))
+      at: spaceKey.query(nonce: space.nonce, digest: digest, byteCount: content.byteCount), placement)
   }
 }
 
-extension CachingClientRequest {
-  /// The request for the record of the space of the path's equivalent URLs; nil for a request that is placed already.
-  @usableFromInline var recordOfSearchSpace: CachingClientRequest? {
-    guard isForURL, let key else { return nil }
-    return forSpace(key.searchSpace)
-  }
+/// Where the responses of URLs are that are equivalent to that of a request (No-Vary-Search).
+@usableFromInline
+package struct EquivalentPlace {
+  /// The key of all these URLs.
+  @usableFromInline package let key: RequestKey
+  /// The key of the request's URL.
+  private let urlKey: RequestKey
+  private let variation: URLVariation
 
-  /// Returns the request under the key of the URLs that are equivalent by a record.
-  @usableFromInline
-  func placed(by record: HeaderFields) -> CachingClientRequest? {
-    guard let key, let space = KeySpace(record) else { return nil }
-    return placed(in: space, of: key)
-  }
-
-  /// Returns the request under the key of the equivalent URLs in a space.
-  ///
-  /// - Parameter key: The key of the request's URL.
-  func placed(in space: KeySpace, of key: RequestKey) -> CachingClientRequest? {
+  init?(of urlKey: RequestKey, in space: KeySpace) {
     guard let variation = space.variation else { return nil }
-    return placed(
-      at: key.equivalent(nonce: space.nonce) { variation.simplified($0) }, KeyPlacement(variation, urlKey: key))
+    (self.urlKey, self.variation) = (urlKey, variation)
+    key = urlKey.equivalent(
+      nonce: space.nonce, maximumByteCount: URLVariation.maximumByteCount, variation.simplify)
+  }
+
+  /// Returns the request under the key of the place.
+  @usableFromInline
+  package func placed(_ request: CachingClientRequest) -> CachingClientRequest {
+    request.placed(at: key, KeyPlacement(variation, urlKey: urlKey))
+  }
+}
+
+/// Functions of the request, because an initializer would copy it.
+extension CachingClientRequest {
+  /// The place of a query; nil for another request, and for a query that goes past the cache.
+  @usableFromInline var queryPlace: QueryPlace? {
+    guard let query, let key else { return nil }
+    return QueryPlace(query, urlKey: key)
+  }
+
+  /// The key of the space of the path's equivalent URLs; nil for a request that is placed already.
+  @usableFromInline var searchSpaceKey: RequestKey? { isForURL ? key?.searchSpace : nil }
+
+  /// Returns the place of the request by the record of its path's space; nil if that is malformed.
+  @usableFromInline
+  func equivalentPlace(by record: HeaderFields) -> EquivalentPlace? {
+    guard let key, let space = KeySpace(record) else { return nil }
+    return EquivalentPlace(of: key, in: space)
   }
 }

@@ -24,6 +24,17 @@ public protocol ResponseStorage: Sendable {
   /// Returns the newest stored response whose Vary key matches the request's head, fresh or stale; `nil` if none.
   func lookup(_ request: CachingClientRequest) -> Entry?
 
+  /// Returns what ``lookup(_:)`` returns for the request with another key: that of equivalent URLs (No-Vary-Search).
+  ///
+  /// Only called if ``usesRequestKeys`` is true. The default implementation makes such a request, which costs more.
+  func lookup(_ request: CachingClientRequest, at key: RequestKey) -> Entry?
+
+  /// Returns the fields of the record of a key space (``/CacheModel/RequestKey/isKeySpace``); `nil` if there is none.
+  ///
+  /// Only called if ``usesRequestKeys`` is true. It is no lookup of a response, and not counted as one. The default
+  /// implementation calls ``lookup(_:)``.
+  func keySpaceRecord(at key: RequestKey) -> HeaderFields?
+
   /// Returns the body of an entry.
   ///
   /// Not called for an entry that was looked up for a request with ``CachingClientRequest/readsBodyInPieces``.
@@ -115,10 +126,21 @@ public protocol ResponseStorage: Sendable {
   /// meaning. Equal bytes have equal digests.
   ///
   /// The default implementation returns ``credentialDigest(_:)`` of the bytes in Base64.
-  func contentDigest(_ bytes: [UInt8]) -> String
+  func contentDigest(_ bytes: UnsafeRawBufferPointer) -> String
 }
 
 extension ResponseStorage {
+  /// Looks up a copy of the request with the key.
+  public func lookup(_ request: CachingClientRequest, at key: RequestKey) -> Entry? {
+    lookup(request.placed(at: key, nil))
+  }
+
+  /// Looks up a request for the record.
+  public func keySpaceRecord(at key: RequestKey) -> HeaderFields? {
+    guard let url = URL(string: key.urlString) else { return nil }
+    return lookup(CachingClientRequest(head: RequestHead(url: url)).forSpace(key))?.fields
+  }
+
   /// Returns the range of `body(of:)`.
   public func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBodyStream {
     ResponseBodyStream(body(of: entry).part(range))
@@ -136,7 +158,9 @@ extension ResponseStorage {
   public var usesRequestKeys: Bool { false }
 
   /// Returns the digest of the bytes in Base64.
-  public func contentDigest(_ bytes: [UInt8]) -> String { credentialDigest(Data(bytes).base64EncodedString()) }
+  public func contentDigest(_ bytes: UnsafeRawBufferPointer) -> String {
+    credentialDigest(Data(bytes).base64EncodedString())
+  }
 
   /// Zero, because only the caching client removes responses.
   public var removalToken: RemovalToken { 0 }

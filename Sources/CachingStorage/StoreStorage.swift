@@ -36,11 +36,20 @@ public struct StoreStorage: ResponseStorage {
   ///
   /// A response that was stored for all credentials matches only if the options permit that.
   public func lookup(_ request: CachingClientRequest) -> StoredResponse? {
-    guard let key = request.key else { return nil }
+    request.key.flatMap { lookup(request, at: $0) }
+  }
+
+  /// Returns the newest stored response with a key whose Vary key matches the request.
+  public func lookup(_ request: CachingClientRequest, at key: RequestKey) -> StoredResponse? {
     let limit = request.readsBodyInPieces ? Self.maximumCopiedBodyByteCount : nil
-    return store.lookup(key, leavingBodiesBeyond: limit, isCounted: !request.isForKeySpace) { vary in
+    return store.lookup(key, leavingBodiesBeyond: limit) { vary in
       vary.matches(request.head, options: options, credentialDigest: store.credentialDigest)
     }
+  }
+
+  /// Returns the fields of a record, without counting a lookup.
+  public func keySpaceRecord(at key: RequestKey) -> HeaderFields? {
+    store.lookup(key, leavingBodiesBeyond: nil, isCounted: false) { _ in true }?.fields
   }
 
   /// The maximum size of a body that is copied for a request that reads bodies in pieces.
@@ -132,7 +141,7 @@ public struct StoreStorage: ResponseStorage {
   }
 
   /// Returns the store's keyed digest of the content of a query.
-  public func contentDigest(_ bytes: [UInt8]) -> String { store.contentDigest(bytes) }
+  public func contentDigest(_ bytes: UnsafeRawBufferPointer) -> String { store.contentDigest(bytes) }
 }
 
 extension StoreStorage: CountsActivity {

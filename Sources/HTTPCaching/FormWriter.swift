@@ -41,11 +41,6 @@ struct FormWriter {
     }
   }
 
-  /// The bytes that are written, except the last one.
-  var textWithoutLastByte: String {
-    String(decoding: UnsafeMutableBufferPointer(rebasing: buffer[..<(count - 1)]), as: UTF8.self)
-  }
-
   /// Returns the offset of the first such byte before an end. Uses `memchr`, because most of a URL is not its query.
   static func find(_ byte: UInt8, in text: UnsafeBufferPointer<UInt8>, before end: Int) -> Int? {
     guard let start = text.baseAddress, let found = memchr(start, CInt(byte), end) else { return nil }

@@ -86,37 +86,48 @@ package struct URLVariation: Sendable, Hashable {
   /// - Parameter url: The text of an absolute URL.
   /// - Complexity: Linear in the URL, times the size of ``text``; sorting adds a logarithm.
   package func simplified(_ url: String) -> String {
-    var (url, text) = (url, text)
+    var url = url
     return url.withUTF8 { url in
-      text.withUTF8 { text in Self.simplify(url, by: text) }
+      withUnsafeTemporaryAllocation(of: UInt8.self, capacity: Self.maximumByteCount(forURLOf: url.count)) { output in
+        String(decoding: UnsafeMutableBufferPointer(rebasing: output[..<simplify(url, to: output)]), as: UTF8.self)
+      }
     }
   }
 
-  private static func simplify(_ url: UnsafeBufferPointer<UInt8>, by text: UnsafeBufferPointer<UInt8>) -> String {
+  /// Returns the size of the buffer that simplifying a URL needs.
+  package static func maximumByteCount(forURLOf byteCount: Int) -> Int {
+    FormWriter.maximumByteCount(forQueryOf: byteCount)
+  }
+
+  /// Writes what ``simplified(_:)`` returns to a buffer, and returns its size.
+  package func simplify(_ url: UnsafeBufferPointer<UInt8>, to output: UnsafeMutableBufferPointer<UInt8>) -> Int {
+    var text = text
+    return text.withUTF8 { Self.simplify(url, by: $0, to: FormWriter(buffer: output)) }
+  }
+
+  private static func simplify(
+    _ url: UnsafeBufferPointer<UInt8>, by text: UnsafeBufferPointer<UInt8>, to writer: FormWriter
+  ) -> Int {
+    var writer = writer
     let mark = FormWriter.find(UInt8(ascii: "?"), in: url, before: url.count) ?? url.count
     let pathEnd = FormWriter.find(UInt8(ascii: "#"), in: url, before: mark) ?? mark
-    guard pathEnd == mark, mark < url.count else {
-      return String(decoding: UnsafeBufferPointer(rebasing: url[..<pathEnd]), as: UTF8.self)
-    }
-    let queryByteCount = url.count - mark
-    let byteCount = mark + FormWriter.maximumByteCount(forQueryOf: queryByteCount)
-    let ignoresOrder = text[1] == UInt8(ascii: "~")
-    return withUnsafeTemporaryAllocation(of: UInt8.self, capacity: byteCount) { buffer in
-      var writer = FormWriter(buffer: buffer)
-      writer.copy(UnsafeBufferPointer(rebasing: url[...mark]))
-      guard ignoresOrder else {
-        writeParameters(of: url, from: mark + 1, by: text, to: &writer) { _ in }
-        return writer.textWithoutLastByte
-      }
-      return withUnsafeTemporaryAllocation(of: Parameter.self, capacity: queryByteCount / 2 + 1) { places in
+    writer.copy(UnsafeBufferPointer(rebasing: url[..<pathEnd]))
+    guard pathEnd == mark, mark < url.count else { return writer.count }
+    writer.append(UInt8(ascii: "?"))
+    if text[1] == UInt8(ascii: "~") {
+      withUnsafeTemporaryAllocation(of: Parameter.self, capacity: (url.count - mark) / 2 + 1) { places in
         var count = 0
         writeParameters(of: url, from: mark + 1, by: text, to: &writer) { parameter in
           places.initializeElement(at: count, to: parameter)
           count += 1
         }
-        return sortedText(of: writer, UnsafeMutableBufferPointer(rebasing: places[..<count]))
+        sort(UnsafeMutableBufferPointer(rebasing: places[..<count]), in: writer)
       }
+    } else {
+      writeParameters(of: url, from: mark + 1, by: text, to: &writer) { _ in }
     }
+    // Without the last `&`, or the `?`.
+    return writer.count - 1
   }
 
   /// A parameter in a buffer: where its name begins and ends, and the end of its `&`.
@@ -173,27 +184,25 @@ package struct URLVariation: Sendable, Hashable {
     return !countsNamed
   }
 
-  /// Returns the written text with the parameters sorted by name, without the separator at its end.
-  private static func sortedText(
-    of written: FormWriter, _ parameters: UnsafeMutableBufferPointer<Parameter>
-  ) -> String {
+  /// Sorts the parameters that were written last by name.
+  private static func sort(_ parameters: UnsafeMutableBufferPointer<Parameter>, in written: FormWriter) {
     let buffer = written.buffer
     var parameters = parameters
     let isSorted = parameters.indices.dropFirst().allSatisfy {
       !comesBefore(parameters[$0], parameters[$0 - 1], in: buffer)
     }
-    guard !isSorted, let queryStart = parameters.first?.start else { return written.textWithoutLastByte }
+    guard !isSorted, let start = parameters.first?.start else { return }
     parameters.sort { left, right in
       if comesBefore(left, right, in: buffer) { return true }
       return left.start < right.start && !comesBefore(right, left, in: buffer)
     }
-    return withUnsafeTemporaryAllocation(of: UInt8.self, capacity: written.count) { sorted in
+    withUnsafeTemporaryAllocation(of: UInt8.self, capacity: written.count - start) { sorted in
       var writer = FormWriter(buffer: sorted)
-      writer.copy(UnsafeBufferPointer(rebasing: buffer[..<queryStart]))
       for parameter in parameters {
         writer.copy(UnsafeBufferPointer(rebasing: buffer[parameter.start..<parameter.end]))
       }
-      return writer.textWithoutLastByte
+      _ = UnsafeMutableBufferPointer(rebasing: buffer[start...]).update(
+        fromContentsOf: UnsafeMutableBufferPointer(rebasing: sorted[..<writer.count]))
     }
   }
 

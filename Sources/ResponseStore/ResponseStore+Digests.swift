@@ -12,17 +12,17 @@ extension ResponseStore {
   }
 
   /// Returns a keyed digest of 128 bits of the content of a query. Equal bytes have equal digests in all processes.
-  public func contentDigest(_ bytes: [UInt8]) -> String {
+  public func contentDigest(_ bytes: UnsafeRawBufferPointer) -> String {
     Self.hexadecimalDigest(of: bytes, secret: context.database.format.secret)
   }
 
   /// Returns the same digest for a cache without a store. Equal bytes have equal digests only within this process.
-  public static func contentDigestInProcess(_ bytes: [UInt8]) -> String {
+  public static func contentDigestInProcess(_ bytes: UnsafeRawBufferPointer) -> String {
     hexadecimalDigest(of: bytes, secret: RequestKey.secret)
   }
 
-  private static func hexadecimalDigest(of bytes: [UInt8], secret: [UInt8]) -> String {
-    let digest = bytes.withUnsafeBytes { XXHash.digest128($0, secret: secret) }
+  private static func hexadecimalDigest(of bytes: UnsafeRawBufferPointer, secret: [UInt8]) -> String {
+    let digest = XXHash.digest128(bytes, secret: secret)
     return String(unsafeUninitializedCapacity: 32) { text in
       for index in 0..<32 {
         let word = index < 16 ? digest.high : digest.low

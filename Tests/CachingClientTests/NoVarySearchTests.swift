@@ -227,9 +227,13 @@ struct NoVarySearchClientTests {
   func scopes() throws {
     let key = try #require(RequestKey(urlString: "https://example.com/a?x=1"))
     let space = key.searchSpace
-    let equivalent = try #require(RequestKey(urlString: "https://example.com/a?y=2", partition: "p"))
-      .equivalent(nonce: "1f") { $0 }
-    let other = try #require(RequestKey(urlString: "https://example.com/ab?y=2")).equivalent(nonce: "1f") { $0 }
+    func equivalentKey(_ text: String, partition: String = "") throws -> RequestKey {
+      let variation = try #require(URLVariation(text: "-~"))
+      return try #require(RequestKey(urlString: text, partition: partition)).equivalent(
+        nonce: "1f", maximumByteCount: URLVariation.maximumByteCount, variation.simplify)
+    }
+    let equivalent = try equivalentKey("https://example.com/a?y=2", partition: "p")
+    let other = try equivalentKey("https://example.com/ab?y=2")
     func covers(_ scope: RemovalScope?, _ key: RequestKey) -> Bool {
       scope?.covers(key: key.bytes, storedAt: Date()) { [] } ?? false
     }

@@ -48,11 +48,17 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     }
     // Overrides see every lookup, and return whole bodies.
     if let detour, request.isForURL { return detour.lookup(request).flatMap { entry($0, for: request) } }
+    return request.key.flatMap { lookup(request, at: $0) }
+  }
+
+  func lookup(_ request: CachingClientRequest, at key: RequestKey) -> Entry? {
     // Check the lease before the lookup: a purge may be applied, and the lease renewed, in between.
     let isCutOff = tiers.isCutOff
-    guard let found = tiers.lookup(request), found.status > 0 else { return nil }
+    guard let found = tiers.lookup(request, at: key), found.status > 0 else { return nil }
     return Entry(cached: found, isForeign: false, mustBeValidated: isCutOff)
   }
+
+  func keySpaceRecord(at key: RequestKey) -> HeaderFields? { tiers.keySpaceRecord(at: key) }
 
   func body(of entry: Entry) -> Data { entry.cached.body }
 
@@ -174,5 +180,5 @@ struct CacheStorage: ResponseStorage, CountsActivity {
 
   func credentialDigest(_ value: String) -> String { tiers.credentialDigest(value) }
 
-  func contentDigest(_ bytes: [UInt8]) -> String { tiers.contentDigest(bytes) }
+  func contentDigest(_ bytes: UnsafeRawBufferPointer) -> String { tiers.contentDigest(bytes) }
 }

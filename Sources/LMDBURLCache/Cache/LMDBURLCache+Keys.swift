@@ -99,9 +99,9 @@ extension LMDBURLCache {
   /// there is none.
   func equivalentKey(for request: URLRequest, _ key: RequestKey) -> RequestKey? {
     guard core.options.caching.usesNoVarySearch, key.queryContent == nil,
-      core.lookup(key.searchSpace, isCounted: false, where: { _ in true }) != nil
+      core.keySpaceRecord(at: key.searchSpace) != nil
     else { return nil }
-    return clientRequest(request).flatMap { cachingClient.placedAmongEquivalents($0)?.key }
+    return clientRequest(request).flatMap { cachingClient.equivalentPlace(of: $0)?.key }
   }
 
   /// Returns the keys of the spaces whose records must be removed, so that nothing on any machine answers a request.

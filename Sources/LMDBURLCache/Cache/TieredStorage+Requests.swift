@@ -6,23 +6,25 @@ import ResponseStore
 
 /// Lookups for requests, and the decision whether a response may be stored on disk.
 extension TieredStorage {
-  /// Returns the stored response for a request of the caching client.
+  /// Returns the stored response for a request of the caching client under a key.
   ///
   /// If the request reads its body in pieces, a large body is left in the store.
-  func lookup(_ request: CachingClientRequest) -> LMDBCachedURLResponse? {
-    guard let key = request.key else { return nil }
+  func lookup(_ request: CachingClientRequest, at key: RequestKey) -> LMDBCachedURLResponse? {
     let limit = request.readsBodyInPieces ? StoreStorage.maximumCopiedBodyByteCount : nil
     let storage = Unretained(self)
-    return lookup(
-      key, url: request.head.url, leavingBodiesBeyond: limit, isCounted: !request.isForKeySpace
-    ) { vary in
+    return lookup(key, url: request.head.url, leavingBodiesBeyond: limit) { vary in
       storage.use { $0.matches(vary, request) }
     }
   }
 
-  /// Whether the next ``lookup(_:)`` would read all of a large body to verify its checksum.
-  func hasUnverifiedBody(_ request: CachingClientRequest) -> Bool {
-    guard let store, let key = request.key else { return false }
+  /// Returns the record of a key space, which is the same for all requests.
+  func keySpaceRecord(at key: RequestKey) -> HeaderFields? {
+    lookup(key, isCounted: false) { _ in true }?.fields
+  }
+
+  /// Whether the next ``lookup(_:at:)`` would read all of a large body to verify its checksum.
+  func hasUnverifiedBody(_ request: CachingClientRequest, at key: RequestKey) -> Bool {
+    guard let store else { return false }
     return store.hasUnverifiedBody(key, beyond: StoreStorage.maximumCopiedBodyByteCount) { matches($0, request) }
   }
 
@@ -39,7 +41,7 @@ extension TieredStorage {
     store?.credentialDigest(value) ?? ResponseStore.credentialDigestInProcess(value)
   }
 
-  func contentDigest(_ bytes: [UInt8]) -> String {
+  func contentDigest(_ bytes: UnsafeRawBufferPointer) -> String {
     store?.contentDigest(bytes) ?? ResponseStore.contentDigestInProcess(bytes)
   }
 

@@ -57,9 +57,9 @@ extension CacheDirectory {
     let client = CachingClient(storage: storage, options: options, clock: { now })
     clientRequest = client.placedQuery(clientRequest) ?? clientRequest
     var selected = storage.lookup(clientRequest)
-    if selected == nil, let placed = client.placedAmongEquivalents(clientRequest) {
-      clientRequest = placed
-      selected = storage.lookup(placed)
+    if selected == nil, let place = client.equivalentPlace(of: clientRequest) {
+      clientRequest = place.placed(clientRequest)
+      selected = storage.lookup(clientRequest)
     }
     return Explanation(
       decision: client.explain(clientRequest, selected), variantCount: storage.variantCount(of: clientRequest),
@@ -116,7 +116,7 @@ private struct InspectedStorage: ResponseStorage {
   func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBodyStream { .empty }
 
   func credentialDigest(_ value: String) -> String { store.credentialDigest(value) }
-  func contentDigest(_ bytes: [UInt8]) -> String { store.contentDigest(bytes) }
+  func contentDigest(_ bytes: UnsafeRawBufferPointer) -> String { store.contentDigest(bytes) }
   var usesRequestKeys: Bool { true }
 
   func store(_ proposal: ProposedResponse, for request: CachingClientRequest) {}
@@ -145,6 +145,6 @@ extension CacheDirectory {
   func equivalentKey(_ head: RequestHead, partition: String, options: CachingOptions) -> RequestKey? {
     let storage = InspectedStorage(store: store, options: options, isCutOff: false)
     return CachingClient(storage: storage, options: options)
-      .placedAmongEquivalents(CachingClientRequest(head: head, partition: partition))?.key
+      .equivalentPlace(of: CachingClientRequest(head: head, partition: partition))?.key
   }
 }

@@ -53,7 +53,9 @@ extension LMDBURLCache {
   private func verifyLargeBody(for request: CachingClientRequest) async {
     let storage = cachingClient.storage
     // With a subclass, an override may return another response.
-    guard storage.detour == nil, storage.tiers.hasUnverifiedBody(request) else { return }
-    await onBlockingThread { _ = storage.tiers.lookup(request) }
+    guard storage.detour == nil, let key = request.key, storage.tiers.hasUnverifiedBody(request, at: key) else {
+      return
+    }
+    await onBlockingThread { _ = storage.tiers.lookup(request, at: key) }
   }
 }

@@ -25,7 +25,9 @@ struct SharedRequest: Sendable {
     else { return nil }
     if let content = context.content {
       if case .inContext? = request.body { return nil }
-      objectKey = context.key.bytes + [0] + settings.digest(content.bytes)
+      var digest: [UInt8] = []
+      content.withKeyedBytes { digest = settings.digest([UInt8]($0)) }
+      objectKey = context.key.bytes + [0] + digest
     } else {
       guard request.head.method == "GET", request.body == nil else { return nil }
       objectKey = context.key.bytes
