@@ -48,10 +48,14 @@ struct Purges {
     guard store.lookup(fixture.key(kept + 1)) == nil, store.lookup(fixture.key(0)) != nil else {
       fatalError("the purge removed the wrong entries")
     }
-    // Evict by a lower capacity. The bytes determine the number of evicted entries.
+    // Lower the capacity until that share is evicted.
     let before = store.entryCount
-    let used = store.diskByteCount
-    let evicting = nanoseconds { store.capacityByteCount = max(4 << 20, used * (100 - percent) / 100) }
+    var capacity = store.diskByteCount
+    var evicting = 0.0
+    while (before - store.entryCount) * 100 < before * percent, capacity > 1 << 20 {
+      evicting += nanoseconds { store.capacityByteCount = capacity }
+      capacity = capacity * 97 / 100
+    }
     let evicted = max(1, before - store.entryCount)
     report.add(
       "purge", "evict \(percent)%", fixture.name, "ResponseStore", unit: "us/entry",
