@@ -32,13 +32,14 @@ final class SocketListener: Sendable {
         }
         close(connection)
       }
+      // Only here: the thread would accept connections of the next socket with this number.
+      close(descriptor)
     }
     thread.start()
   }
 
   deinit {
     shutdown(descriptor, CInt(SHUT_RDWR))
-    close(descriptor)
     unlink(path)
   }
 }

@@ -54,12 +54,13 @@ final class SocketForwarder: Sendable {
           Thread { Self.forward(from, to, isCut, isHeld, delay) }.start()
         }
       }
+      // Only here: the thread would accept connections of the next socket with this number.
+      close(descriptor)
     }.start()
   }
 
   deinit {
     shutdown(descriptor, CInt(SHUT_RDWR))
-    close(descriptor)
     unlink(path)
   }
 
