@@ -69,6 +69,17 @@ struct ReadAheadTests {
         start = window.next
       }
       #expect(inWindows == all.pages)
+      func pages(of numbers: [UInt64]) -> [Int] {
+        var leaves = ReadAhead.LeavesOfKeys(map: map, keys: numbers[...])
+        leaves.collect(tree.root, level: tree.depth, end: nil)
+        return leaves.pages
+      }
+      #expect(pages(of: Array(0..<30_000)) == all.pages)
+      #expect(pages(of: [0]) == [all.pages[0]])
+      #expect(pages(of: [29_999, .max]) == [all.pages[all.pages.count - 1]])
+      let scattered = pages(of: [0, 10_000, 10_001, 20_000])
+      #expect((3...4).contains(scattered.count))
+      #expect(scattered == all.pages.filter { scattered.contains($0) })
       do {
         let half = try leaves(from: key(10_000), to: key(20_000))
         #expect((statistics.leafPageCount / 4..<statistics.leafPageCount / 2).contains(half.pages.count))

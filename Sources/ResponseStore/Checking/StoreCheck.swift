@@ -99,11 +99,15 @@ struct StoreCheck {
   mutating func noteRead(_ byteCount: Int, _ transaction: borrowing ReadTransaction) {
     // Each read leads to other tables.
     unreleasedByteCount += byteCount + database.pageByteCount
-    guard unreleasedByteCount > 16 << 20, context.options.opensExistingOnly else { return }
+    guard unreleasedByteCount > Self.releasedByteCount, context.options.opensExistingOnly else { return }
     unreleasedByteCount = 0
     database.environment.releaseResidentPages(in: transaction)
     database.index.current?.releaseResidentPages()
   }
+
+  /// The bytes that are read between two releases. A page fault in the index maps 16 of its pages, so after more records
+  /// all of it would be resident.
+  private static let releasedByteCount = 3 << 20
 
   // MARK: Heads and bodies
 

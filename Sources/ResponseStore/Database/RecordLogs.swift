@@ -60,6 +60,20 @@ struct RecordLogs: Sendable {
     return try logs[band.number].contains(rowID, in: transaction)
   }
 
+  /// Asks the operating system to read the leaves of rows that will be read soon.
+  ///
+  /// - Parameter rowIDs: In ascending order.
+  func requestLeaves(
+    of rowIDs: [UInt64], in environment: LMDBEnvironment, _ transaction: borrowing ReadTransaction
+  ) {
+    for band in Band.all {
+      let rows = rowIDs.filter { Band(rowID: $0) == band }
+      if !rows.isEmpty {
+        ReadAhead.request(leavesWith: rows, ofTable: Self.table(of: band), in: environment, transaction)
+      }
+    }
+  }
+
   /// Writes a record to its band's log: after all others, or in place of the one with this row ID.
   func put(_ record: [UInt8], for rowID: UInt64, in transaction: borrowing WriteTransaction) throws(LMDBError) {
     guard let band = Band(rowID: rowID) else { throw LMDBError(code: .corrupted, function: "mdb_put") }

@@ -13,8 +13,8 @@ struct RemovalSweep: Sendable {
   private var database: RecordDatabase { context.database }
   let space: DiskSpace
   let puncher: HolePuncher
-  /// A step deletes up to 16,384 records, two of which fill a page.
-  private let readAhead = Monitor(RecordReadAhead(windowPageCount: 8192))
+  /// The rows of `dates` whose records were requested from the disk.
+  private let requested = Monitor<ClosedRange<DateKey>?>(nil)
   /// When the next step may search, after one that found nothing.
   private let nextSearch = Monitor(MonotonicTime.now)
 
@@ -136,7 +136,13 @@ struct RemovalSweep: Sendable {
     batch.progress.examinedCount += UInt64(found.examinedCount)
     batch.end = found.end
     if let end = found.end { batch.progress.next = end }
-    try readAhead(toFirstOf: found.rows.map(\.rowID).sorted(), transaction)
+    // The next batch, too: the disk reads it while this one is deleted.
+    let next = try found.end.map { (end) throws(LMDBError) in
+      try database.rows(
+        of: batch.selection, from: end, limit: limit, examinedLimit: Self.maximumExaminedCount, in: transaction
+      ).rows
+    }
+    request(found.rows + (next ?? []), transaction)
     var rest = found.rows[...]
     while let start = rest.first {
       let rows = rest.prefix(Self.rowsTogetherCount)
@@ -167,12 +173,15 @@ struct RemovalSweep: Sendable {
     return part
   }
 
-  private func readAhead(toFirstOf rowIDs: [UInt64], _ transaction: borrowing ReadTransaction) throws(LMDBError) {
-    try readAhead.withLock { readAhead in
-      Result { () throws(LMDBError) in
-        try readAhead.advance(toFirstOf: rowIDs, in: database.environment, transaction)
-      }
-    }.get()
+  /// Asks the operating system to read records that were not requested before. LMDB would read them one by one.
+  private func request(_ rows: [DateKey], _ transaction: borrowing ReadTransaction) {
+    guard let first = rows.first, let last = rows.last else { return }
+    let known = requested.withLock { requested in
+      defer { requested = first...last }
+      return requested
+    }
+    let new = rows.filter { row in known.map { !$0.contains(row) } ?? true }
+    database.heads.requestLeaves(of: new.map(\.rowID).sorted(), in: database.environment, transaction)
   }
 
   // MARK: Deleting and marking
