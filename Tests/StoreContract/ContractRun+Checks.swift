@@ -3,7 +3,7 @@ import Glibc
 import ResponseStore
 
 /// The calls of a run since the store was opened, which the store's statistics must equal.
-struct ContractCounts {
+struct ContractCounts: Equatable {
   /// Stores and updates.
   var writes = 0
   private(set) var hits = 0

@@ -235,6 +235,13 @@ package final class ContractRun {
       ledger.setWord(Self.generationWord, generation)
     }
     counts = ContractCounts(store)
+    // The store's own threads count what they have removed after the commit, also those of a store that failed.
+    for _ in 0..<1000 where configuration.hasThreads {
+      Self.sleepBriefly()
+      let later = ContractCounts(store)
+      if later == counts { return }
+      counts = later
+    }
   }
 
   private func reopen() throws(Ledger.Violation) {
