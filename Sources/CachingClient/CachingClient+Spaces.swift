@@ -49,9 +49,10 @@ extension CachingClient {
   /// Returns the request under whose key a response is stored: the key of equivalent URLs if the response has
   /// No-Vary-Search, and otherwise that of its own URL.
   ///
-  /// Makes the space of the path if there is none with this variation, and if nothing was removed since the lookup: what was
-  /// removed may be equivalent to this URL.
-  func destination(of proposal: ProposedResponse, _ plan: Plan, _ fetch: InFlightFetch) -> CachingClientRequest {
+  /// Makes the space of the path if there is none with this variation. Returns nil if something was removed since the
+  /// lookup: it may be equivalent to this URL, and under the URL's own key a later removal of an equivalent URL would not
+  /// reach the response.
+  func destination(of proposal: ProposedResponse, _ plan: Plan, _ fetch: InFlightFetch) -> CachingClientRequest? {
     let request = plan.request
     guard request.placement?.query == nil else { return request }
     guard options.usesNoVarySearch, storage.usesRequestKeys, proposal.fields.contains("No-Vary-Search"),
@@ -59,9 +60,8 @@ extension CachingClient {
     else { return request.atURL }
     if request.placement?.variation == variation { return request }
     let exact = request.atURL
-    guard plan.owner == nil, !proposal.freshness.flags.contains(.incomplete), let key = exact.key,
-      !hasRemoved(since: plan.start)
-    else { return exact }
+    guard plan.owner == nil, !proposal.freshness.flags.contains(.incomplete), let key = exact.key else { return exact }
+    if hasRemoved(since: plan.start) { return nil }
     let spaceKey = key.searchSpace
     var space = self.space(spaceKey)
     if space?.variation != variation {

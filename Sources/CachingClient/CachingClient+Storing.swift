@@ -267,7 +267,10 @@ extension CachingClient {
       refuse(.invalidatedInFlight, plan.request, fetch)
       return .invalidatedInFlight(key: nil)
     }
-    let destination = destination(of: proposal, plan, fetch)
+    guard let destination = destination(of: proposal, plan, fetch) else {
+      refuse(.invalidatedInFlight, plan.request, fetch)
+      return .invalidatedInFlight(key: nil)
+    }
     storage.store(proposal, for: destination)
     leaveSpace(ifRemovedSince: plan, destination)
     if case .notStored(let rule) = fetch.storageReport.outcome, rule.concernsSize {

@@ -145,6 +145,25 @@ struct NoVarySearchClientTests {
     #expect(try await stored(fixture, "http://example.com/a") == nil)
   }
 
+  @Test("A response in flight during a change of the path is not stored where a later change would not reach it")
+  func changedAgain() async throws {
+    let fixture = Fixture()
+    let client = fixture.client
+    let gate = Gate()
+    let slow = ScriptedTransport { request, _ in
+      try await gate.pass()
+      return fixture.ok("old", fresh, ("No-Vary-Search", #"params=("x")"#))
+    }
+    async let early = client.respond(to: get("http://example.com/a?id=1"), over: slow).text()
+    await until { slow.count == 1 }
+    let put = ScriptedTransport { _, _ in fixture.response(204) }
+    _ = try await client.respond(to: get("http://example.com/a?id=9", method: "PUT"), over: put)
+    gate.open()
+    #expect(try await early == "old")
+    _ = try await client.respond(to: get("http://example.com/a?id=1&x=2", method: "PUT"), over: put)
+    #expect(try await stored(fixture, "http://example.com/a?id=1") == nil)
+  }
+
   @Test("A response in flight during a purge by another process is used for its own URL at most")
   func purgedInFlight() async throws {
     let fixture = Fixture()

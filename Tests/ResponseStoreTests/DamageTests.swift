@@ -64,6 +64,28 @@ struct DamageTests {
     #expect(fixture.body(Self.url) == Data("body".utf8))
   }
 
+  @Test("Older data with a newer removal log brings no removed response back", arguments: [1, 40, 63, 64, 65, 200])
+  func olderData(removalCount: Int) throws {
+    let fixture = try StoreFixture(capacity: 4 << 20)
+    defer { fixture.finish() }
+    for number in 0..<20 { fixture.store.store(fixture.response("http://a.example/\(number)")) }
+    fixture.drain()
+    fixture.close()
+    let path = fixture.dataPath("data.mdb")
+    let older = try Data(contentsOf: URL(fileURLWithPath: path))
+    try fixture.open()
+    fixture.store.remove(.everything)
+    for number in 1..<removalCount { fixture.store.remove(.host("h\(number).example")) }
+    fixture.drain()
+    fixture.close()
+    try older.write(to: URL(fileURLWithPath: path))
+    try fixture.open()
+    for number in 0..<20 { #expect(fixture.body("http://a.example/\(number)") == nil) }
+    fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
+    #expect(fixture.body(Self.url) == Data("body".utf8))
+  }
+
   @Test("The date row of a record whose time is corrupt is deleted when it is met", arguments: [true, false])
   func flippedTime(bySweep: Bool) throws {
     let fixture = try StoreFixture()

@@ -150,7 +150,8 @@ struct StoreCheck {
   private mutating func count(_ head: RecordHeaderView, isHidden: Bool) {
     walked.entryCount += 1
     walked.payloadByteCount += head.storedByteCount
-    guard !isHidden else { return }
+    // The record of a key space is no response.
+    guard !isHidden, !RequestKey(storedBytes: Array(head.key)).isKeySpace else { return }
     result.entryCount += 1
     result.bodyByteCount += head.bodyByteCount
   }

@@ -125,6 +125,10 @@ final class RemovalLog: @unchecked Sendable {
     for (index, number) in numbers.enumerated() where number == nil {
       if frame(index).contains(where: { $0 != 0 }) { return false }
     }
+    // A frame is used again when the database has its removal durably. Older data would bring removed records back.
+    for number in numbers.compactMap(\.self) where number > lastApplied {
+      if number - lastApplied > UInt64(frameCount) { return false }
+    }
     // When a removal is published, it and all earlier ones are durable. A removal after a gap was not published.
     let first = max(lastApplied, known)
     var last = first
