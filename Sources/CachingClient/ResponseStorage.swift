@@ -126,6 +126,8 @@ public protocol ResponseStorage: Sendable {
   /// meaning. Equal bytes have equal digests.
   ///
   /// The default implementation returns ``credentialDigest(_:)`` of the bytes in Base64.
+  ///
+  /// - Parameter bytes: Valid during the call.
   func contentDigest(_ bytes: UnsafeRawBufferPointer) -> String
 }
 

@@ -111,6 +111,7 @@ extension RecordDatabase {
     }
     return (rows, end, examinedCount)
   }
+
   /// Returns when the oldest and the newest record were stored; nil if there is none.
   func storedTimes(
     in transaction: borrowing some Transaction & ~Copyable
