@@ -120,6 +120,27 @@ struct NoVarySearchClientTests {
     #expect(try await stored(fixture, "http://example.com/a?x=1") == "x=2 1")
   }
 
+  /// Requests a URL, whose response has a field and arrives when `change` has returned.
+  private func respond(
+    to url: String, _ field: String, _ fixture: Fixture, after change: () async throws -> Void
+  ) async throws {
+    let gate = Gate()
+    let slow = ScriptedTransport { _, _ in
+      try await gate.pass()
+      return fixture.ok("old", fresh, ("No-Vary-Search", field))
+    }
+    async let response = fixture.client.respond(to: get(url), over: slow).text()
+    await until { slow.count == 1 }
+    try await change()
+    gate.open()
+    #expect(try await response == "old")
+  }
+
+  private func put(_ url: String, _ fixture: Fixture) async throws {
+    let transport = ScriptedTransport { _, _ in fixture.response(204) }
+    _ = try await fixture.client.respond(to: get(url, method: "PUT"), over: transport)
+  }
+
   // Guarantee: a response to a request that was sent before a change is not stored for URLs that the change concerns.
   @Test(
     "A response in flight during an unsafe request to an equivalent URL is used for its own URL at most",
@@ -130,17 +151,9 @@ struct NoVarySearchClientTests {
     if isKnown {
       _ = try await client.respond(to: get("http://example.com/a?y"), over: origin(fixture, #"params=("x")"#))
     }
-    let gate = Gate()
-    let slow = ScriptedTransport { request, _ in
-      try await gate.pass()
-      return fixture.ok("old", fresh, ("No-Vary-Search", #"params=("x")"#))
+    try await respond(to: "http://example.com/a?x=1", #"params=("x")"#, fixture) {
+      try await put("http://example.com/a?x=2", fixture)
     }
-    async let early = client.respond(to: get("http://example.com/a?x=1"), over: slow).text()
-    await until { slow.count == 1 }
-    let put = ScriptedTransport { _, _ in fixture.response(204) }
-    _ = try await client.respond(to: get("http://example.com/a?x=2", method: "PUT"), over: put)
-    gate.open()
-    #expect(try await early == "old")
     #expect(try await stored(fixture, "http://example.com/a?x=2") == nil)
     #expect(try await stored(fixture, "http://example.com/a") == nil)
   }
@@ -148,35 +161,17 @@ struct NoVarySearchClientTests {
   @Test("A response in flight during a change of the path is not stored where a later change would not reach it")
   func changedAgain() async throws {
     let fixture = Fixture()
-    let client = fixture.client
-    let gate = Gate()
-    let slow = ScriptedTransport { request, _ in
-      try await gate.pass()
-      return fixture.ok("old", fresh, ("No-Vary-Search", #"params=("x")"#))
+    try await respond(to: "http://example.com/a?id=1", #"params=("x")"#, fixture) {
+      try await put("http://example.com/a?id=9", fixture)
     }
-    async let early = client.respond(to: get("http://example.com/a?id=1"), over: slow).text()
-    await until { slow.count == 1 }
-    let put = ScriptedTransport { _, _ in fixture.response(204) }
-    _ = try await client.respond(to: get("http://example.com/a?id=9", method: "PUT"), over: put)
-    gate.open()
-    #expect(try await early == "old")
-    _ = try await client.respond(to: get("http://example.com/a?id=1&x=2", method: "PUT"), over: put)
+    try await put("http://example.com/a?id=1&x=2", fixture)
     #expect(try await stored(fixture, "http://example.com/a?id=1") == nil)
   }
 
   @Test("A response in flight during a purge by another process is used for its own URL at most")
   func purgedInFlight() async throws {
     let fixture = Fixture()
-    let gate = Gate()
-    let slow = ScriptedTransport { request, _ in
-      try await gate.pass()
-      return fixture.ok("old", fresh, ("No-Vary-Search", "params"))
-    }
-    async let early = fixture.client.respond(to: get("http://example.com/a?x=1"), over: slow).text()
-    await until { slow.count == 1 }
-    fixture.storage.removeAll()
-    gate.open()
-    #expect(try await early == "old")
+    try await respond(to: "http://example.com/a?x=1", "params", fixture) { fixture.storage.removeAll() }
     #expect(try await stored(fixture, "http://example.com/a?x=2") == nil)
   }
 

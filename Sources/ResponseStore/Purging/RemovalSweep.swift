@@ -66,7 +66,11 @@ struct RemovalSweep: Sendable {
       try process(batch, isCautious: isCautious, in: transaction)
     }
     context.counts.countRemovals(outcome.removedCount, .requested)
-    if !outcome.hasMore { puncher.noteRemoval() }
+    if !outcome.hasMore {
+      puncher.noteRemoval()
+      // What the next sweep reads may no longer be in the page cache.
+      requested.withLock { $0 = nil }
+    }
     return outcome
   }
 
@@ -136,13 +140,14 @@ struct RemovalSweep: Sendable {
     batch.progress.examinedCount += UInt64(found.examinedCount)
     batch.end = found.end
     if let end = found.end { batch.progress.next = end }
-    // The next batch, too: the disk reads it while this one is deleted.
-    let next = try found.end.map { (end) throws(LMDBError) in
-      try database.rows(
+    var soon = found.rows
+    if let end = found.end, !soon.isEmpty {
+      // The next batch, too: the disk reads it while this one is deleted.
+      soon += try database.rows(
         of: batch.selection, from: end, limit: limit, examinedLimit: Self.maximumExaminedCount, in: transaction
       ).rows
     }
-    request(found.rows + (next ?? []), transaction)
+    request(soon, transaction)
     var rest = found.rows[...]
     while let start = rest.first {
       let rows = rest.prefix(Self.rowsTogetherCount)
