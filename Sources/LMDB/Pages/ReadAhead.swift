@@ -79,6 +79,8 @@ public struct ReadAhead: Sendable {
   /// - Parameters:
   ///   - keys: Keys of ``BigEndianUInt64Codec`` in ascending order. Those without a row have no effect.
   ///   - table: The table's name.
+  ///   - environment: The environment of the table.
+  ///   - transaction: The transaction in which the leaves are found.
   /// - Complexity: Reads the branch pages above the leaves.
   public static func request(
     leavesWith keys: [UInt64], ofTable table: String, in environment: LMDBEnvironment,
