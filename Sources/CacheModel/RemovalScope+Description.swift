@@ -17,7 +17,7 @@ extension RemovalScope: CustomStringConvertible {
       return ("host", String(decoding: bytes.dropLast(), as: UTF8.self))
     case .group(let origin, let name): return ("group", "\(name) of \(url(origin))")
     case .target(let bytes): return ("url", url(bytes))
-    case .key(let bytes): return ("request", RequestKey(storedBytes: bytes).description)
+    case .key(let bytes), .resource(let bytes): return ("request", RequestKey(storedBytes: bytes).description)
     case .digested(let beginning, let byteCount, _, _, _):
       return ("prefix", "\(url(beginning))… (\(byteCount) bytes)")
     case .digestedGroup(let origin, let byteCount, _, _):

@@ -18,6 +18,9 @@ public enum RemovalScope: Sendable, Hashable {
   case target([UInt8])
   /// One key with all its variants.
   case key([UInt8])
+  /// One URL in one partition, as the key of a request for it: with its variants, its queries, the responses for each of
+  /// its users, and the equivalent URLs of its path.
+  case resource([UInt8])
   /// A prefix, target or key that is too long for the removal log: its beginning, length and digest.
   case digested(beginning: [UInt8], byteCount: UInt64, isWholeKey: Bool, digest: UInt64, UInt64)
   /// Members of a cache group whose name is too long for the removal log: the length and digest of the name.
@@ -30,6 +33,9 @@ public enum RemovalScope: Sendable, Hashable {
   ///
   /// A scope of URLs with a query also covers the equivalent URLs of their path (No-Vary-Search), because a response that is
   /// stored for one of them may answer the others.
+  ///
+  /// Programs of different versions use a directory one after another, and their removals must mean the same. If this
+  /// meaning changes, raise the version of the storage format and that of the fleet's log.
   public func covers(key: some Collection<UInt8>, storedAt: Date, groups: () -> [String]) -> Bool {
     switch self {
     case .everything: true
@@ -38,6 +44,7 @@ public enum RemovalScope: Sendable, Hashable {
       key.starts(with: prefix) || RequestKey.isInSearchSpace(key, ofURLsWith: prefix)
     case .group(let origin, let name): key.starts(with: origin) && groups().contains(name)
     case .key(let bytes): key.elementsEqual(bytes)
+    case .resource(let bytes): RequestKey.isOfResource(key, bytes)
     case .digested(let beginning, let byteCount, let isWholeKey, let high, let low):
       (isWholeKey ? key.count == byteCount : key.count >= byteCount) && key.starts(with: beginning)
         && Self.digest(of: Array(key.prefix(Int(clamping: byteCount)))) == (high, low)
@@ -62,10 +69,20 @@ public enum RemovalScope: Sendable, Hashable {
   /// The beginning of the covered keys; nil if keys of any host can be covered.
   package var hostPrefix: [UInt8]? {
     switch self {
-    case .prefix(let bytes), .target(let bytes), .key(let bytes), .group(let bytes, _),
+    case .prefix(let bytes), .target(let bytes), .key(let bytes), .resource(let bytes), .group(let bytes, _),
       .digested(let bytes, _, _, _, _), .digestedGroup(let bytes, _, _, _):
       bytes
     case .everything, .since: nil
+    }
+  }
+
+  /// The keys whose records must be deleted so that no lookup finds a response that the scope covers; nil if they are not
+  /// known. The responses in the spaces of a resource become unreachable with the records of these.
+  package var keys: [[UInt8]]? {
+    switch self {
+    case .key(let bytes): [bytes]
+    case .resource(let bytes): RequestKey(storedBytes: bytes).withSpaces.map(\.bytes)
+    default: nil
     }
   }
 
@@ -89,6 +106,9 @@ public enum RemovalScope: Sendable, Hashable {
       return .digested(
         beginning: Array(bytes.prefix(Self.digestedBeginningByteCount)), byteCount: UInt64(bytes.count),
         isWholeKey: isWholeKey, digest: digest.high, digest.low)
+    case .resource(let bytes):
+      if bytes.count <= Self.maximumByteCount { return self }
+      return RemovalScope.target(Array(RequestKey(storedBytes: bytes).targetPrefix)).abbreviated
     case .group(let origin, let name):
       if origin.count + name.utf8.count <= Self.maximumByteCount { return self }
       // No host of the public domain name system makes an origin this long.
@@ -123,6 +143,11 @@ public enum RemovalScope: Sendable, Hashable {
     RequestKey(url: url).map { .target(Array($0.targetPrefix)) }
   }
 
+  /// Covers one URL in one partition.
+  ///
+  /// - Parameter key: The key of a request for the URL.
+  package static func resource(_ key: RequestKey) -> RemovalScope { .resource(key.bytes) }
+
   /// Covers the members of a cache group (RFC 9875) of the URL's origin; nil for a URL that cannot be cached.
   public static func group(_ name: String, ofOrigin url: URL) -> RemovalScope? {
     RequestKey.prefix(url: url, isOrigin: true).map { .group(origin: $0, name: name) }
@@ -130,7 +155,7 @@ public enum RemovalScope: Sendable, Hashable {
 
   private enum Tag: UInt8 {
     case everything = 1
-    case since, prefix, group, target, key, digested, digestedGroup
+    case since, prefix, group, target, key, digested, digestedGroup, resource
   }
 
   package var encoded: [UInt8] {
@@ -140,6 +165,7 @@ public enum RemovalScope: Sendable, Hashable {
     case .prefix(let prefix): return [Tag.prefix.rawValue] + prefix
     case .target(let prefix): return [Tag.target.rawValue] + prefix
     case .key(let key): return [Tag.key.rawValue] + key
+    case .resource(let key): return [Tag.resource.rawValue] + key
     case .since(let date):
       writer.append(Tag.since.rawValue)
       writer.append(date.timeIntervalSinceReferenceDate)
@@ -160,9 +186,14 @@ public enum RemovalScope: Sendable, Hashable {
     return writer.bytes
   }
 
+  /// Decodes ``encoded``; nil if the bytes are malformed. A scope of an unknown kind counts as everything.
   package init?(encoded bytes: UnsafeRawBufferPointer) {
     var reader = ByteReader(bytes)
-    guard let tag = reader.read(UInt8.self).flatMap(Tag.init) else { return nil }
+    guard let number = reader.read(UInt8.self) else { return nil }
+    guard let tag = Tag(rawValue: number) else {
+      self = .everything
+      return
+    }
     var rest: [UInt8] { [UInt8](bytes[reader.offset...]) }
     switch tag {
     case .everything: self = .everything
@@ -175,6 +206,7 @@ public enum RemovalScope: Sendable, Hashable {
       self = .group(origin: rest, name: name)
     case .target: self = .target(rest)
     case .key: self = .key(rest)
+    case .resource: self = .resource(rest)
     case .digested:
       guard let isWholeKey = reader.read(UInt8.self), let byteCount = reader.read(UInt64.self),
         let high = reader.read(UInt64.self), let low = reader.read(UInt64.self)

@@ -3,54 +3,81 @@
 /// The space has a record under a key of its own, with a random nonce that is a part of all keys in the space. Without the
 /// record, or with another nonce, no lookup makes these keys again. So a removal does not need to know them.
 ///
-/// - The queries of a URL. Space: method part `?QUERY` or `?POST`. Query: `?QUERY nonce digest length`.
-/// - The equivalent URLs of a path (No-Vary-Search). Space: the URL without its query, and the method part `?search`.
-///   Equivalent URLs: the URL with its simplified query, and the method part `?search nonce`.
+/// | Space | Record | A key in it |
+/// |---|---|---|
+/// | of a URL: its queries, and responses for one user | the URL, method part `?url` | `?url nonce METHOD` |
+/// | of a path: equivalent URLs (No-Vary-Search) | the URL without its query, `?search` | the simplified URL, `?search nonce` |
 ///
-/// No method makes these parts, because `?` is not a character of a token (RFC 9110, section 9.1).
+/// A key of a query ends with ` =digest length`: the keyed digest of its content, and the size. A key of a response for
+/// one user ends with ` @digest`: that of the credentials. No method makes these parts, because `?` is not a character of
+/// a token (RFC 9110, section 9.1).
 extension RequestKey {
   /// The mark of the method part of such keys.
   static let spaceMark = UInt8(ascii: "?")
+  private static let urlPart: StaticString = "?url"
   private static let searchPart: StaticString = "?search"
 
-  // MARK: Making keys
+  /// The content and the user by which a response differs from the others in its space, as in its key.
+  @usableFromInline
+  package struct Member: Sendable, Hashable {
+    /// The keyed digest of the content of a query and its metadata, and the size of the content; nil without content.
+    @usableFromInline package var content: (digest: String, byteCount: Int)?
+    /// The keyed digest of the credentials of the user for whom the response is; nil for a response for everybody.
+    @usableFromInline package var user: String?
 
-  /// Returns the key of the space of this URL's queries.
-  ///
-  /// - Parameter name: The method of the queries.
-  package func querySpace(method name: String) -> RequestKey {
-    guard let method = parts?.method else { return self }
-    return assembled(upTo: method.lowerBound, then: method.upperBound, adding: name.utf8.count + 1) {
-      $0.append(Self.spaceMark)
-      $0.append(name)
+    /// Describes a response by the content of a query, the credentials of a user, or both.
+    @usableFromInline
+    package init(content: (digest: String, byteCount: Int)? = nil, user: String? = nil) {
+      (self.content, self.user) = (content, user)
+    }
+
+    fileprivate var byteCount: Int { (content?.digest.utf8.count ?? 0) + (user?.utf8.count ?? 0) + 28 }
+
+    /// Compares both digests, and the size.
+    @usableFromInline
+    package static func == (left: Member, right: Member) -> Bool {
+      left.user == right.user && left.content?.digest == right.content?.digest
+        && left.content?.byteCount == right.content?.byteCount
+    }
+
+    /// Hashes both digests.
+    @usableFromInline
+    package func hash(into hasher: inout Hasher) {
+      hasher.combine(user)
+      hasher.combine(content?.digest)
     }
   }
 
-  /// Returns the key of a query. Call this on the key of its space.
+  // MARK: Making keys
+
+  /// The key of the space of this URL.
+  @usableFromInline package var urlSpace: RequestKey {
+    guard let method = parts?.method else { return self }
+    return assembled(upTo: method.lowerBound, then: method.upperBound, adding: 4) { $0.append(Self.urlPart) }
+  }
+
+  /// Returns the key of a response in the space of this URL.
   ///
   /// - Parameters:
   ///   - nonce: The nonce of the space.
-  ///   - digest: A keyed digest of the content and its metadata.
-  ///   - byteCount: The size of the content.
-  package func query(nonce: String, digest: String, byteCount: Int) -> RequestKey {
-    guard let end = parts?.method.upperBound else { return self }
-    return assembled(upTo: end, then: end, adding: nonce.utf8.count + digest.utf8.count + 24) {
+  ///   - method: The method of the requests.
+  package func inURLSpace(nonce: String, method: String, _ member: Member) -> RequestKey {
+    guard let part = parts?.method else { return self }
+    let count = nonce.utf8.count + method.utf8.count + member.byteCount + 6
+    return assembled(upTo: part.lowerBound, then: part.upperBound, adding: count) {
+      $0.append(Self.urlPart)
       $0.append(UInt8(ascii: " "))
       $0.append(nonce)
       $0.append(UInt8(ascii: " "))
-      $0.append(digest)
-      $0.append(UInt8(ascii: " "))
-      $0.append(decimal: byteCount)
+      $0.append(method)
+      $0.append(member)
     }
   }
 
   /// The key of the space of the equivalent URLs of this URL's path.
-  package var searchSpace: RequestKey {
+  @usableFromInline package var searchSpace: RequestKey {
     guard let parts else { return self }
-    let pathEnd = bytes.withUnsafeBufferPointer { bytes in
-      Self.find(UInt8(ascii: "?"), in: bytes, from: parts.target.lowerBound).map { min($0, parts.target.upperBound) }
-    }
-    return assembled(upTo: pathEnd ?? parts.target.upperBound, then: parts.method.upperBound, adding: 8) {
+    return assembled(upTo: pathEnd(of: parts.target), then: parts.method.upperBound, adding: 8) {
       $0.append(0)
       $0.append(Self.searchPart)
     }
@@ -60,15 +87,17 @@ extension RequestKey {
   ///
   /// - Parameters:
   ///   - nonce: The nonce of the space.
+  ///   - user: The keyed digest of the credentials of a user; nil for a response for everybody.
   ///   - maximumByteCount: Returns the maximum size of a simplified path and query of a size.
   ///   - simplify: Writes a path and query with the parameters that count to a buffer, and returns its size.
   package func equivalent(
-    nonce: String, maximumByteCount: (Int) -> Int,
+    nonce: String, user: String?, maximumByteCount: (Int) -> Int,
     _ simplify: (UnsafeBufferPointer<UInt8>, _ output: UnsafeMutableBufferPointer<UInt8>) -> Int
   ) -> RequestKey {
     guard let parts else { return self }
     let target = parts.target
-    let count = maximumByteCount(target.count) + nonce.utf8.count + 9
+    let member = Member(user: user)
+    let count = maximumByteCount(target.count) + nonce.utf8.count + member.byteCount + 9
     return assembled(upTo: target.lowerBound, then: parts.method.upperBound, adding: count) { writer in
       bytes.withUnsafeBufferPointer { bytes in
         writer.count += simplify(
@@ -79,8 +108,12 @@ extension RequestKey {
       writer.append(Self.searchPart)
       writer.append(UInt8(ascii: " "))
       writer.append(nonce)
+      writer.append(member)
     }
   }
+
+  /// The keys of the records of the spaces to which responses for this URL belong, with this key.
+  package var withSpaces: [RequestKey] { [self, urlSpace, searchSpace] }
 
   /// Returns a key of the beginning and the end of this one, with bytes between them.
   ///
@@ -107,19 +140,32 @@ extension RequestKey {
     return !bytes[part].contains(UInt8(ascii: " "))
   }
 
+  /// Whether the key is that of the record of a path's space.
+  package var isSearchSpace: Bool {
+    guard let part = parts?.method else { return false }
+    return bytes[part].elementsEqual(Self.bytes(of: Self.searchPart))
+  }
+
+  /// Whether the key is that of a response for one user of a URL, and not for a query or for equivalent URLs.
+  package var isOfUser: Bool {
+    guard let part = parts?.method, bytes[part].starts(with: Self.bytes(of: Self.urlPart)) else { return false }
+    return bytes[part].contains(UInt8(ascii: "@")) && !bytes[part].contains(UInt8(ascii: "="))
+  }
+
   /// The method of the requests with this key.
   public var requestMethod: String {
-    let method = method
-    guard method.utf8.first == Self.spaceMark else { return method }
-    let name = method.dropFirst().prefix { $0 != " " }
-    return name == "search" ? "GET" : String(name)
+    let words = method.split(separator: " ")
+    guard let kind = words.first, kind.utf8.first == Self.spaceMark else { return method }
+    return kind == "?url" && words.count > 2 ? String(words[2]) : "GET"
   }
 
   /// The keyed digest of the content of a query and its metadata, and the size of the content; nil for other keys.
   public var queryContent: (digest: String, byteCount: Int)? {
-    let parts = method.split(separator: " ")
-    guard parts.count == 4, parts[0].utf8.first == Self.spaceMark, let byteCount = Int(parts[3]) else { return nil }
-    return (String(parts[2]), byteCount)
+    let words = method.split(separator: " ")
+    guard words.first?.utf8.first == Self.spaceMark, let index = words.firstIndex(where: { $0.first == "=" }),
+      index + 1 < words.count, let byteCount = Int(words[index + 1])
+    else { return nil }
+    return (String(words[index].dropFirst()), byteCount)
   }
 
   /// The positions of the third and the fourth of the parts, which zeros separate; nil if there are fewer.
@@ -148,36 +194,86 @@ extension RequestKey {
       .map { $0 + start }
   }
 
-  /// The position of the `?` before the query in the beginning of a key; nil without one.
-  private static func queryStart(in beginning: ArraySlice<UInt8>) -> Int? {
-    beginning.withUnsafeBufferPointer { bytes in
-      // No host and no port contains one. What follows the target is not part of it.
-      guard let found = find(UInt8(ascii: "?"), in: bytes, from: 0),
-        end(ofPart: 3, in: bytes).map({ found < $0 }) ?? true
-      else { return nil }
-      return beginning.startIndex + found
+  /// The end of the path in a target.
+  private func pathEnd(of target: Range<Int>) -> Int {
+    bytes.withUnsafeBufferPointer { bytes in
+      Self.find(UInt8(ascii: "?"), in: bytes, from: target.lowerBound).map { min($0, target.upperBound) }
+        ?? target.upperBound
     }
+  }
+
+  private static func bytes(of text: StaticString) -> UnsafeBufferPointer<UInt8> {
+    UnsafeBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount)
+  }
+
+  // MARK: Coverage
+
+  /// The beginning of this key up to the end of its URL's path.
+  package var path: ArraySlice<UInt8> {
+    guard let target = parts?.target else { return bytes[...] }
+    return bytes[..<pathEnd(of: target)]
+  }
+
+  /// Returns the path whose equivalent URLs a removal of all URLs with this beginning covers; nil if the beginning ends
+  /// within a path, so that it covers all paths with it.
+  ///
+  /// - Parameter beginning: The beginning of keys of URLs.
+  package static func path(ofURLsWith beginning: [UInt8]) -> ArraySlice<UInt8>? {
+    beginning.withUnsafeBufferPointer { bytes -> Int? in
+      let targetEnd = end(ofPart: 3, in: bytes)
+      // No host and no port contains a question mark. What follows the target is not part of it.
+      if let mark = find(UInt8(ascii: "?"), in: bytes, from: 0), targetEnd.map({ mark < $0 }) ?? true { return mark }
+      return targetEnd
+    }.map { beginning[..<$0] }
   }
 
   /// Whether `key` is that of the space of a path, or of a URL in it, to which URLs with this beginning may belong.
   ///
   /// - Parameter beginning: The beginning of keys of URLs. If it ends before their query, all paths with it count.
   static func isInSearchSpace(_ key: some Collection<UInt8>, ofURLsWith beginning: [UInt8]) -> Bool {
-    // A whole URL without a query ends with the zero after it.
-    let isWhole = beginning.last == 0 && beginning.count { $0 == 0 } == 3
-    let mark = queryStart(in: beginning[...]) ?? (isWhole ? beginning.endIndex - 1 : nil)
-    let path = beginning[..<(mark ?? beginning.endIndex)]
+    let whole = path(ofURLsWith: beginning)
+    let path = whole ?? beginning[...]
     guard key.starts(with: path) else { return false }
-    var rest = key.dropFirst(path.count)
-    if mark != nil, rest.first != 0, rest.first != UInt8(ascii: "?") { return false }
-    // The method part follows the third zero.
-    var zeros = path.count { $0 == 0 }
-    while zeros < 3 {
-      guard let zero = rest.firstIndex(of: 0) else { return false }
+    let rest = key.dropFirst(path.count)
+    if whole != nil, rest.first != 0, rest.first != UInt8(ascii: "?") { return false }
+    guard let method = methodPart(of: key) else { return false }
+    return method.starts(with: bytes(of: searchPart))
+  }
+
+  /// Whether `key` belongs to the URL and partition of `resource`, which is a key of the URL: it has the same method, is in
+  /// the space of the URL, or in that of its path.
+  static func isOfResource(_ key: some Collection<UInt8>, _ resource: [UInt8]) -> Bool {
+    if key.elementsEqual(resource) { return true }
+    guard let part = methodPart(of: key), part.first == spaceMark, let own = methodPart(of: resource),
+      key[part.endIndex...].elementsEqual(resource[own.endIndex...])
+    else { return false }
+    let target = resource[..<own.startIndex]
+    if part.starts(with: bytes(of: urlPart)) { return key[..<part.startIndex].elementsEqual(target) }
+    return isInSearchSpace(key, ofURLsWith: Array(target))
+  }
+
+  /// Returns the method part of the bytes of a key; nil if there is none.
+  private static func methodPart<Bytes: Collection<UInt8>>(of key: Bytes) -> Bytes.SubSequence? {
+    var rest = key[...]
+    for _ in 0..<3 {
+      guard let zero = rest.firstIndex(of: 0) else { return nil }
       rest = rest[rest.index(after: zero)...]
-      zeros += 1
     }
-    return zeros == 3
-      && rest.starts(with: UnsafeBufferPointer(start: searchPart.utf8Start, count: searchPart.utf8CodeUnitCount))
+    return rest.firstIndex(of: 0).map { rest[..<$0] }
+  }
+}
+
+extension KeyWriter {
+  fileprivate mutating func append(_ member: RequestKey.Member) {
+    if let content = member.content {
+      append(" =" as StaticString)
+      append(content.digest)
+      append(UInt8(ascii: " "))
+      append(decimal: content.byteCount)
+    }
+    if let user = member.user {
+      append(" @" as StaticString)
+      append(user)
+    }
   }
 }

@@ -93,7 +93,7 @@ public struct RequestKey: Sendable, Hashable {
   }
 
   /// The beginning of all keys of this URL, with any method and partition.
-  var targetPrefix: ArraySlice<UInt8> {
+  package var targetPrefix: ArraySlice<UInt8> {
     var separators = 0
     for (index, byte) in bytes.enumerated() where byte == 0 {
       separators += 1

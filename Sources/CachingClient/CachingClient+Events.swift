@@ -38,7 +38,7 @@ extension CachingClient {
       timeToLive: response?.entry.flatMap { Int(exactly: $0.freshness.timeToLive(at: now).rounded(.down)) },
       byteCount: response?.knownByteCount ?? 0,
       nanoseconds: Int(clamping: ActivityReference.nanoseconds &- start))
-    event.content = placedQuery(request)?.key?.queryContent.map { .init(digest: $0.digest, byteCount: $0.byteCount) }
+    event.content = contentOfQuery(request).map { .init(digest: $0.digest, byteCount: $0.byteCount) }
     if isRecorded { activity.record(event) }
     activity.observers.emit(.answered(event))
   }
@@ -48,7 +48,7 @@ extension CachingClient {
     fetch.storageReport.decide(.notStored(rule))
     if rule.concernsSize { whenTooLarge?(rule) }
     // The key is that of a GET request, so a response to another method says nothing about it.
-    counters.refuse(rule, of: request.head.method == "GET" ? request.key : nil)
+    counters.refuse(rule, of: request.head.method == "GET" ? request.identity : nil)
     counters.activity.observers.emit(.refused(url: request.head.url.textWithoutUserInformation, rule: rule.id))
   }
 }

@@ -137,8 +137,8 @@ extension CachingClient {
   ) {
     let request = request.unconditional
     guard let key = request.fetchKey else { return }
-    let coalescingKey = CoalescingKey(key, of: request.head)
-    let started = inFlightFetches.startInBackground(coalescingKey, since: start, now: clock()) {
+    let coalescingKey = CoalescingKey(request.identity ?? key, of: request.head)
+    let started = inFlightFetches.startInBackground(coalescingKey, of: key, since: start, now: clock()) {
       varyKey(of: request, by: $0)
     }
     guard let fetch = started else { return }
@@ -189,7 +189,7 @@ extension CachingClient {
     let response = try await transport.send(outgoing)
     var sent = outgoing.head
     // Decisions about a query are those about a GET of its equivalent resource.
-    if plan.request.placement?.query != nil { sent.method = plan.request.head.method }
+    if plan.request.place?.query != nil { sent.method = plan.request.head.method }
     return Arrival(response: response, sent: sent, requestTime: requestTime, responseTime: clock())
   }
 
@@ -256,7 +256,7 @@ extension CachingClient {
   /// Records that the response to the plan's request, with this Vary key, can be shared.
   func recordShareable(_ plan: Plan, _ variant: VaryKey) {
     guard plan.request.isShareable else { return }
-    inFlightFetches.recordShareable(CoalescingKey(plan.key, of: plan.request.head), vary: variant, now: clock())
+    inFlightFetches.recordShareable(plan.coalescingKey, vary: variant, now: clock())
   }
 
   /// Records that the response to the plan's request cannot be shared.
@@ -265,8 +265,9 @@ extension CachingClient {
   /// overloaded server needs coalescing most.
   func recordUnshareable(_ plan: Plan, _ variant: VaryKey?, status: Int) {
     guard plan.request.isShareable, status < 500, status != 429 else { return }
-    let key = CoalescingKey(plan.key, of: plan.request.head)
-    inFlightFetches.recordUnshareable(key, vary: variant, now: clock()) { varyKey(of: plan.request, by: $0) }
+    inFlightFetches.recordUnshareable(plan.coalescingKey, vary: variant, now: clock()) {
+      varyKey(of: plan.request, by: $0)
+    }
   }
 
   /// Ends a fetch that failed before its response was delivered, with a stale response if permitted.

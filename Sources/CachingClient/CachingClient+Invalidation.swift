@@ -38,14 +38,14 @@ extension CachingClient {
   /// - Parameter change: The fetch whose own response invalidates; it keeps its permit.
   func invalidate(_ targets: Invalidation, for request: CachingClientRequest, by change: InFlightFetch? = nil) async {
     let urls = targets.urls.map { request.overrides.keyURL(for: $0) }
-    let keys = urls.compactMap { RequestKey(url: $0, partition: request.partition) }.flatMap { keysWithSpaces($0) }
+    let keys = urls.compactMap { RequestKey(url: $0, partition: request.partition) }
     // The groups of a response are known only when its head has arrived. So revoke the permits of all fetches from that
     // origin, in all partitions.
     let scopes = targets.groups.compactMap { RemovalScope.group($0, ofOrigin: request.head.url) }
     let members = scopes.first.map { scope in { (key: RequestKey) in scope.mayCover(key) } }
     await inFlightFetches.invalidate(keys, where: members, by: change) { [storage] revokesPermits, spared in
       let invalidation = StorageInvalidation(
-        urls: urls, keys: keys, groups: targets.groups, scopes: scopes, origin: targets.origin,
+        urls: urls, resources: keys, groups: targets.groups, scopes: scopes, origin: targets.origin,
         revokesPermits: revokesPermits)
       // A response is covered by the removals after its fetch's token. The removals made here must not cover the
       // response of this change, nor those that arrive later, so advance their tokens past the removals. A removal for

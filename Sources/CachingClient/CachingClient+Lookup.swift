@@ -29,22 +29,23 @@ extension CachingClient {
     Reuse.decideMiss(request: request.head, policy: request.policy, options: options)
   }
 
-  /// Looks a request up and decides. Makes one lookup in the storage.
+  /// Looks a request up and decides.
+  ///
+  /// A hit for everybody takes one lookup in the storage. One in a key space takes two, and a miss takes one more if
+  /// responses with No-Vary-Search may be stored.
   @inlinable  // For specialization: through protocol witnesses a hit is several times slower.
   package func evaluate(_ request: CachingClientRequest) -> LookupResult<Storage.Entry> {
-    guard request.isAnswerableFromStore else {
-      guard request.isQuery, let query = placedQuery(request), let key = query.key else {
-        return resultWithoutLookup(request)
-      }
-      let start = lookupStart
-      guard let entry = storage.lookup(query, at: key) else { return resultOfMiss(query, start) }
-      return result(from: entry, query, start)
-    }
     let start = lookupStart
-    if let entry = storage.lookup(request) { return result(from: entry, request, start) }
-    guard let place = equivalentPlace(of: request) else { return resultOfMiss(request, start) }
-    guard let entry = storage.lookup(request, at: place.key) else { return resultOfMiss(place.placed(request), start) }
-    return result(from: entry, request, start, at: place)
+    guard request.isAnswerableFromStore else {
+      guard request.isQuery, let found = search(request) else { return resultWithoutLookup(request) }
+      // Decisions about a query are those about a GET.
+      let query = found.place.map { request.placed(at: $0) } ?? request
+      return found.entry.map { result(from: $0, query, start) } ?? resultOfMiss(query, start)
+    }
+    if !isForOneUser(request), let entry = storage.lookup(request) { return result(from: entry, request, start) }
+    guard let found = search(request, withoutURL: true) else { return resultOfMiss(request, start) }
+    if let entry = found.entry { return result(from: entry, request, start, at: found.place) }
+    return resultOfMiss(found.place.map { request.placed(at: $0) } ?? request, start)
   }
 
   /// Decides about a stored response.
@@ -53,13 +54,13 @@ extension CachingClient {
   @inlinable
   @inline(__always)
   func result(
-    from entry: Storage.Entry, _ request: CachingClientRequest, _ start: LookupStart, at place: EquivalentPlace? = nil
+    from entry: Storage.Entry, _ request: CachingClientRequest, _ start: LookupStart, at place: KeyPlace? = nil
   ) -> LookupResult<Storage.Entry> {
     let now = clock()
     let decision = Reuse.decide(
       request: request.head, stored: entry, policy: request.policy, now: now, options: options)
     guard case .serve(let age, let rule) = decision, request.head.method == "GET", options.cacheStatusName == nil else {
-      return result(of: decision, from: entry, place?.placed(request) ?? request, start, now: now)
+      return result(of: decision, from: entry, place.map { request.placed(at: $0) } ?? request, start, now: now)
     }
     return .response(
       Response(

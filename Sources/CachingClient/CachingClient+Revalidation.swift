@@ -121,7 +121,7 @@ extension CachingClient {
   private func update(
     _ entry: Storage.Entry, fields: HeaderFields, freshness: FreshnessInfo, _ plan: Plan, in fetch: InFlightFetch
   ) async {
-    if let variation = plan.request.placement?.variation, URLVariation(fields) != variation {
+    if let variation = plan.request.place?.variation, URLVariation(fields) != variation {
       return await storage.remove(entry, for: plan.request)
     }
     storage.update(entry, fields: fields, freshness: freshness, askedAt: fetch.permit.token, for: plan.request)
@@ -137,7 +137,8 @@ extension CachingClient {
   func removeIfRevoked(_ plan: Plan, _ fetch: InFlightFetch, storedAt key: RequestKey? = nil) async -> Bool {
     guard fetch.permit.isRemoved else { return false }
     var token = storage.removalToken
-    let invalidation = StorageInvalidation(urls: [plan.request.keyURL], keys: [key ?? plan.key], isLocal: true)
+    guard let key = key ?? plan.request.key else { return true }
+    let invalidation = StorageInvalidation(urls: [plan.request.keyURL], exactly: key)
     await storage.invalidate(invalidation, for: plan.request, movingPast: &token)
     return true
   }

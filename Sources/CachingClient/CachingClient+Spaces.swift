@@ -11,82 +11,165 @@ public import HTTPCaching
 extension CachingClient {
   // MARK: Lookups
 
-  /// Returns a query as a GET of its equivalent resource under a key with its content (RFC 10008, sections 2.2 and 2.7);
-  /// nil for another request, and for a query that goes past the cache.
-  ///
-  /// Makes the space of the URL's queries if there is none.
-  @inlinable  // For specialization, like ``evaluate(_:)``.
-  package func placedQuery(_ request: CachingClientRequest) -> CachingClientRequest? {
-    guard storage.usesRequestKeys, let place = request.queryPlace else { return nil }
-    var space: KeySpace?
-    if let record = storage.keySpaceRecord(at: place.spaceKey) { space = KeySpace(record) }
-    guard let space = space ?? makeSpace(of: place, for: request) else { return nil }
-    var digest = ""
-    place.content.withKeyedBytes { digest = storage.contentDigest($0) }
-    return place.placed(request, in: space, digest: digest)
-  }
-
+  /// The result of a search: where a response was found, or where a lookup would find it later.
   @usableFromInline
-  func makeSpace(of place: QueryPlace, for request: CachingClientRequest) -> KeySpace? {
-    guard request.fetchKey != nil else { return nil }
-    let made = KeySpace()
-    store(made, place.spaceKey, for: request)
-    // Another request may have replaced it.
-    return space(place.spaceKey) ?? made
+  struct SearchResult {
+    /// The response; nil if none was found.
+    @usableFromInline let entry: Storage.Entry?
+    /// The place of the response; nil for the key of the URL.
+    @usableFromInline let place: KeyPlace?
+
+    @usableFromInline
+    init(_ entry: Storage.Entry?, at place: KeyPlace?) { (self.entry, self.place) = (entry, place) }
   }
 
-  /// Returns the place that a request has by the latest No-Vary-Search of its path; nil if there is none.
+  /// Looks a request up at each of its places; nil for a query that goes past the cache.
+  ///
+  /// - Parameter withoutURL: Whether the lookup with the key of the URL was made, or is not needed.
   @inlinable  // For specialization, like ``evaluate(_:)``.
-  package func equivalentPlace(of request: CachingClientRequest) -> EquivalentPlace? {
-    guard options.usesNoVarySearch, storage.usesRequestKeys, let space = request.searchSpaceKey,
-      let record = storage.keySpaceRecord(at: space)
-    else { return nil }
-    return request.equivalentPlace(by: record)
+  func search(_ request: CachingClientRequest, withoutURL: Bool = false) -> SearchResult? {
+    var entry: Storage.Entry?
+    var found: KeyPlace?
+    let place = forEachPlace(of: request, withoutURL: withoutURL) { place in
+      entry = lookup(request, at: place)
+      if entry != nil { found = place }
+      return entry == nil
+    }
+    if let entry { return SearchResult(entry, at: found) }
+    return place.map { SearchResult(nil, at: $0) }
+  }
+
+  @inlinable
+  func lookup(_ request: CachingClientRequest, at place: KeyPlace?) -> Storage.Entry? {
+    guard let place else { return storage.lookup(request) }
+    if place.isQuery { return place.key == nil ? nil : storage.lookup(request.placed(at: place)) }
+    if let key = place.key { return storage.lookup(request, at: key) }
+    // A storage that calls a program for each lookup does so for this one, too.
+    return storage.lookup(request.placed(at: place))
+  }
+
+  /// Calls a closure for each place at which a response to a request may be stored, until it returns false: first those of
+  /// its URL, then those of the equivalent URLs.
+  ///
+  /// - Parameters:
+  ///   - withoutURL: Whether to leave out the key of the URL.
+  ///   - body: Receives nil for the key of the URL.
+  /// - Returns: The place at which a miss looks for the response of its fetch; nil for the key of the URL, and for a query
+  ///   that goes past the cache.
+  @inlinable
+  package func forEachPlace(
+    of request: CachingClientRequest, withoutURL: Bool = false, _ body: (KeyPlace?) -> Bool
+  ) -> KeyPlace? {
+    guard storage.usesRequestKeys, let urlKey = request.urlKey else {
+      if !request.isQuery, !withoutURL { _ = body(nil) }
+      return nil
+    }
+    var place: KeyPlace?
+    var user: String?
+    if request.isQuery || isForOneUser(request) {
+      guard let member = member(of: request) else { return nil }
+      user = member.user
+      let record = storage.keySpaceRecord(at: urlKey.urlSpace)
+      if member.user != nil, options.mode == .shared {
+        // Most responses of a shared cache to requests with credentials are for everybody.
+        let everybody = request.isQuery ? request.place(RequestKey.Member(content: member.content), record) : nil
+        guard body(everybody) else { return everybody }
+        if request.isQuery { place = everybody }
+      }
+      let own = request.place(member, record)
+      guard body(own) else { return own }
+      if place == nil, options.mode == .private || request.isQuery { place = own }
+    } else if !withoutURL {
+      guard body(nil) else { return nil }
+    }
+    guard !request.isQuery, options.usesNoVarySearch, storage.mayHaveEquivalentURLs,
+      let record = storage.keySpaceRecord(at: urlKey.searchSpace)
+    else { return place }
+    var newest: KeyPlace?
+    var position = 0
+    while let section = KeySpace.nextSection(in: record, &position) {
+      let isShared = options.mode == .shared
+      guard let equivalent = request.equivalentPlace(in: section, isShared ? nil : user) else { continue }
+      newest = newest ?? equivalent
+      guard body(equivalent) else { return equivalent }
+      guard isShared, let user, let own = request.equivalentPlace(in: section, user) else { continue }
+      guard body(own) else { return own }
+    }
+    return newest ?? place
+  }
+
+  /// Whether the response to a request is for its user alone, unless a shared cache has one for everybody.
+  @inlinable
+  func isForOneUser(_ request: CachingClientRequest) -> Bool {
+    request.hasCredentials && storage.usesRequestKeys
+  }
+
+  /// Returns the content and the user of a request; nil for a query that goes past the cache.
+  @usableFromInline
+  func member(of request: CachingClientRequest) -> RequestKey.Member? {
+    let user = request.head.credentials.map { storage.credentialDigest($0) }
+    guard request.isQuery else { return RequestKey.Member(user: user) }
+    return contentOfQuery(request).map { RequestKey.Member(content: $0, user: user) }
+  }
+
+  /// Returns the digest of the content of a query, and its size; nil for another request, and for a query that goes past
+  /// the cache.
+  func contentOfQuery(_ request: CachingClientRequest) -> (digest: String, byteCount: Int)? {
+    guard let content = request.query?.content else { return request.place?.member.content }
+    var digest = ""
+    content.withKeyedBytes { digest = storage.contentDigest($0) }
+    return (digest, content.byteCount)
+  }
+
+  /// Returns the requests under all keys at which a response to a request may be stored, in the order of lookups.
+  package func lookups(of request: CachingClientRequest) -> [CachingClientRequest] {
+    var lookups: [CachingClientRequest] = []
+    _ = forEachPlace(of: request) { place in
+      lookups.append(place.map { request.placed(at: $0) } ?? request)
+      return true
+    }
+    return lookups
   }
 
   // MARK: Stores
 
-  /// Returns the request under whose key a response is stored: the key of equivalent URLs if the response has
-  /// No-Vary-Search, and otherwise that of its own URL.
+  /// Returns the request under whose key a response is stored: that of equivalent URLs if the response has
+  /// No-Vary-Search, that in the space of its URL if it is for one user or for a query, and otherwise that of its URL.
   ///
-  /// Makes the space of the path if there is none with this variation. Returns nil if something was removed since the
-  /// lookup: it may be equivalent to this URL, and under the URL's own key a later removal of an equivalent URL would not
-  /// reach the response.
-  func destination(of proposal: ProposedResponse, _ plan: Plan, _ fetch: InFlightFetch) -> CachingClientRequest? {
+  /// Makes the record of the space if there is none. Returns nil if this process has removed something since the lookup
+  /// that found no equivalent URLs: the removal may have been one of them.
+  func destination(of proposal: ProposedResponse, _ plan: Plan) -> CachingClientRequest? {
     let request = plan.request
-    guard request.placement?.query == nil else { return request }
-    guard options.usesNoVarySearch, storage.usesRequestKeys, proposal.fields.contains("No-Vary-Search"),
+    guard storage.usesRequestKeys, let urlKey = request.urlKey else { return request }
+    let user = proposal.vary.userDigest
+    let query = request.place?.query
+    if query == nil, options.usesNoVarySearch, plan.owner == nil, !proposal.freshness.flags.contains(.incomplete),
       let variation = URLVariation(proposal.fields)
-    else { return request.atURL }
-    if request.placement?.variation == variation { return request }
-    let exact = request.atURL
-    guard plan.owner == nil, !proposal.freshness.flags.contains(.incomplete), let key = exact.key else { return exact }
-    if hasRemoved(since: plan.start) { return nil }
-    let spaceKey = key.searchSpace
-    var space = self.space(spaceKey)
-    if space?.variation != variation {
-      let made = KeySpace(variation: variation)
-      store(made, spaceKey, for: exact, permit: fetch.permit)
-      space = made
+    {
+      if let place = request.place, place.variation == variation, place.member.user == user { return request }
+      guard inFlightFetches.invalidationCount == plan.start.invalidationCount else { return nil }
+      let section = section(of: variation, inSpaceAt: urlKey.searchSpace, for: request, by: proposal)
+      if let place = section.flatMap({ KeyPlace(equivalent: urlKey, user: user, in: $0) }) {
+        return request.placed(at: place)
+      }
     }
-    return space.flatMap { EquivalentPlace(of: key, in: $0) }?.placed(exact) ?? exact
+    let member = RequestKey.Member(content: request.place?.member.content, user: user)
+    guard query != nil || user != nil else { return request.atURL }
+    if let place = request.place, place.variation == nil, place.member == member, place.key != nil { return request }
+    let section = section(of: nil, inSpaceAt: urlKey.urlSpace, for: request, by: proposal)
+    return request.placed(at: KeyPlace(member, query: query, of: urlKey, in: section))
   }
 
-  /// Whether anything was removed or invalidated since a lookup.
-  func hasRemoved(since start: LookupStart) -> Bool {
-    if inFlightFetches.invalidationCount != start.invalidationCount { return true }
-    guard storage.hasRemovals(since: start.removalToken) else { return false }
-    var token = start.removalToken
-    return storage.effectOfRemovals(on: nil, partition: "", since: &token) != .none
-  }
-
-  /// Makes a response unreachable that was stored in a space if something was removed meanwhile: the removal may have found
-  /// no space.
-  func leaveSpace(ifRemovedSince plan: Plan, _ destination: CachingClientRequest) {
-    guard let variation = destination.placement?.variation, hasRemoved(since: plan.start),
-      let key = destination.atURL.key
-    else { return }
-    store(KeySpace(variation: variation), key.searchSpace, for: destination)
+  /// Returns the place at which a program stores a response to a request; nil for the key of the URL, and for a query that
+  /// goes past the cache. Makes the record of the space if there is none.
+  ///
+  /// - Parameter isMemoryOnly: Whether nothing of the request may reach the disk.
+  package func placeForStoring(_ request: CachingClientRequest, isMemoryOnly: Bool) -> KeyPlace? {
+    guard storage.usesRequestKeys, request.isQuery || isForOneUser(request), let urlKey = request.urlKey,
+      let member = member(of: request)
+    else { return nil }
+    let section = section(of: nil, inSpaceAt: urlKey.urlSpace, for: request, isMemoryOnly: isMemoryOnly)
+    return KeyPlace(member, query: request.query, of: urlKey, in: section)
   }
 
   /// Returns the stored response that a newer one replaces under another key. It would still answer its own URL, or URLs
@@ -94,28 +177,60 @@ extension CachingClient {
   func replacedEntry(
     by proposal: ProposedResponse, _ plan: Plan, _ outcome: StoreOutcome
   ) -> Storage.Entry? {
-    guard let entry = plan.entry, plan.request.placement?.query == nil else { return nil }
+    guard let entry = plan.entry, plan.request.place?.query == nil else { return nil }
     if case .stored(let key?) = outcome { return key == plan.request.key ? nil : entry }
-    guard let variation = plan.request.placement?.variation else { return nil }
+    guard let variation = plan.request.place?.variation else { return nil }
     return URLVariation(proposal.fields) == variation ? nil : entry
   }
 
   // MARK: Records
 
-  private func space(_ key: RequestKey) -> KeySpace? { storage.keySpaceRecord(at: key).flatMap { KeySpace($0) } }
+  /// Returns the section of a variation in a space, which is made if there is none; nil if the space has too many.
+  ///
+  /// Only one thread at a time makes a section, so that all responses of a burst are stored in the same one.
+  ///
+  /// - Parameters:
+  ///   - variation: Nil for the space of a URL.
+  ///   - proposal: The response that makes the section. A removal since its permit prevents it. Nil for a response of the
+  ///     program.
+  private func section(
+    of variation: URLVariation?, inSpaceAt key: RequestKey, for request: CachingClientRequest,
+    by proposal: ProposedResponse? = nil, isMemoryOnly: Bool = false
+  ) -> KeySpace.Section? {
+    func stored() -> KeySpace? { storage.keySpaceRecord(at: key).flatMap { KeySpace($0) } }
+    if let section = stored()?.section(of: variation) { return section }
+    return spaceChanges.withLock { _ in
+      let known = stored()
+      if let section = known?.section(of: variation) { return section }
+      let section = KeySpace.Section(variation)
+      var space = known ?? KeySpace(section)
+      if known != nil, !space.add(section) { return nil }
+      var record = space.record(at: clock(), isShared: options.mode == .shared)
+      record.permit = proposal?.permit
+      record.isMemoryOnly = proposal?.isMemoryOnly ?? isMemoryOnly
+      storage.store(record, for: request.forSpace(key))
+      return section
+    }
+  }
+}
 
-  /// - Parameter permit: The permit of the fetch whose response makes the space. A removal since then prevents it.
-  private func store(
-    _ space: KeySpace, _ key: RequestKey, for request: CachingClientRequest, permit: StorePermit? = nil
-  ) {
-    var record = space.record(at: clock(), isShared: options.mode == .shared)
-    record.permit = permit
-    storage.store(record, for: request.forSpace(key))
+/// The places of a request. Functions of the request, because an initializer of a place would copy it.
+extension CachingClientRequest {
+  /// Returns the place in the space of the URL with a record; nil for a query without content in memory.
+  @usableFromInline
+  func place(_ member: RequestKey.Member, _ record: HeaderFields?) -> KeyPlace? {
+    guard let urlKey else { return nil }
+    var position = 0
+    let section = record.flatMap { KeySpace.nextSection(in: $0, &position) }
+    return KeyPlace(member, query: query, of: urlKey, in: section)
   }
 
-  /// The keys of the spaces to which responses for a URL may belong, with the key of the URL.
-  func keysWithSpaces(_ key: RequestKey) -> [RequestKey] {
-    guard storage.usesRequestKeys else { return [key] }
-    return [key, key.querySpace(method: "QUERY"), key.querySpace(method: "POST"), key.searchSpace]
+  /// Returns the place of the URL among the equivalent URLs of its path; nil if the section is none of a path.
+  @usableFromInline
+  func equivalentPlace(in section: KeySpace.Section, _ user: String?) -> KeyPlace? {
+    urlKey.flatMap { KeyPlace(equivalent: $0, user: user, in: section) }
   }
+
+  /// Whether the request has credentials, in a field or in its URL.
+  @usableFromInline var hasCredentials: Bool { namesUser || head.fields.contains("authorization") }
 }

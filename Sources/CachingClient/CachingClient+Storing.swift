@@ -267,12 +267,11 @@ extension CachingClient {
       refuse(.invalidatedInFlight, plan.request, fetch)
       return .invalidatedInFlight(key: nil)
     }
-    guard let destination = destination(of: proposal, plan, fetch) else {
+    guard let destination = destination(of: proposal, plan) else {
       refuse(.invalidatedInFlight, plan.request, fetch)
       return .invalidatedInFlight(key: nil)
     }
     storage.store(proposal, for: destination)
-    leaveSpace(ifRemovedSince: plan, destination)
     if case .notStored(let rule) = fetch.storageReport.outcome, rule.concernsSize {
       refuse(rule, plan.request, fetch)
       return .tooLarge

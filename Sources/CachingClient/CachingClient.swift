@@ -1,6 +1,7 @@
 public import CacheActivity
 import CacheModel
 public import HTTPCaching
+import Synchronization
 
 #if canImport(FoundationEssentials)
   public import FoundationEssentials
@@ -48,6 +49,8 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   /// The lease of the machine in a fleet; nil without one.
   private let lease: FleetLease?
   let inFlightFetches: InFlightFetches
+  /// Held while the record of a key space is made or changed.
+  let spaceChanges = Mutex(())
   @usableFromInline let counters: RequestCounters
 
   /// Creates a caching client.
@@ -220,15 +223,16 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
       }
       guard !isUnshared, plan.request.isShareable else {
         return try await lead(
-          inFlightFetches.startUnshared(plan.key, since: plan.start.removalToken), plan, over: transport,
+          inFlightFetches.startUnshared(
+            plan.key, identity: plan.request.identity, since: plan.start.removalToken), plan, over: transport,
           until: deadline)
       }
 
-      let key = CoalescingKey(plan.key, of: plan.request.head)
+      let key = plan.coalescingKey
       // Without a valid lease a purge may have returned, and be unknown here, since an earlier fetch began.
       let joinsAny = lease.map { $0.isValid } ?? true
       let earliest = joinsAny ? nil : begin
-      let role = inFlightFetches.joinOrLead(key, since: plan.start, now: clock(), after: earliest) {
+      let role = inFlightFetches.joinOrLead(key, of: plan.key, since: plan.start, now: clock(), after: earliest) {
         varyKey(of: plan.request, by: $0)
       }
       switch role {

@@ -100,17 +100,19 @@ public struct CachingClientRequest: Sendable {
   /// The URL for the cache key: the URL of ``head`` without the query parameters that the overrides ignore.
   public private(set) var keyURL: URL
 
-  /// The cache key under which a storage looks up and stores. Nil if the URL cannot be a key.
+  /// The cache key under which a storage looks up and stores. Nil if the URL cannot be a key, and in a lookup for which
+  /// nothing can be stored.
   ///
   /// It is the key for GET, from ``keyURL`` and ``partition``, in a request that a caller creates. The caching client passes
-  /// its storage requests with other keys: for queries, and for URLs that are equivalent to others (No-Vary-Search).
+  /// its storage requests with other keys: for queries, for the users of a URL, and for URLs that are equivalent to others
+  /// (No-Vary-Search).
   public private(set) var key: RequestKey?
 
-  /// How the key was made, if it is not that of the URL.
-  private(set) var placement: KeyPlacement? {
-    get { extras?.placement }
+  /// Where the response is stored, if it is not under the key of the URL alone.
+  private(set) var place: KeyPlace? {
+    get { extras?.place }
     set {
-      if newValue !== extras?.placement { extras = RequestExtras(rules: extras?.rules, placement: newValue) }
+      if newValue !== extras?.place { extras = RequestExtras(rules: extras?.rules, place: newValue) }
     }
   }
 
@@ -143,7 +145,7 @@ public struct CachingClientRequest: Sendable {
     self.policy = policy
     self.partition = applied.partition
     self.overrides = applied.overrides
-    if !rules.isEmpty { extras = RequestExtras(rules: RulesOfRequest(rules, partition, overrides), placement: nil) }
+    if !rules.isEmpty { extras = RequestExtras(rules: RulesOfRequest(rules, partition, overrides), place: nil) }
     self.context = context
     self.willStore = willStore
     keyURL = head.url
@@ -157,23 +159,37 @@ public struct CachingClientRequest: Sendable {
     if !isSameURL { makeKey() }
   }
 
-  /// Returns the request for a lookup under another key.
-  func placed(at key: RequestKey, _ placement: KeyPlacement?) -> CachingClientRequest {
+  /// Returns the request for a lookup or a store at a place.
+  @usableFromInline
+  package func placed(at place: KeyPlace) -> CachingClientRequest {
     var placed = self
-    placed.key = key
-    placed.placement = placement
-    if placement?.query != nil {
+    placed.key = place.key
+    placed.place = place
+    if place.query != nil {
       placed.storedHead.method = "GET"
       placed.body = nil
     }
     return placed
   }
 
+  /// Moves the request to the key of its URL.
+  mutating func unplace(at urlKey: RequestKey) {
+    key = urlKey
+    place = nil
+  }
+
+  /// Returns the request for a lookup under another key.
+  package func under(_ key: RequestKey) -> CachingClientRequest {
+    var request = self
+    request.key = key
+    return request
+  }
+
   /// Returns the request for the record of a key space, which is the same for all users.
   func forSpace(_ key: RequestKey) -> CachingClientRequest {
     var record = self
     record.key = key
-    record.extras = .space
+    record.extras = .record
     // The user of a URL is a credential.
     if namesUser, let url = URL(string: key.urlString) { record.storedHead.url = url }
     record.storedHead.fields = HeaderFields()
@@ -193,32 +209,24 @@ public struct CachingClientRequest: Sendable {
   }
 
   private mutating func makeKey() {
-    placement = nil
+    place = nil
     keyURL = overrides.keyURL(for: head.url)
     key = RequestKey(
       urlString: keyURL.absoluteString, method: "GET", partition: partition, hasUser: &namesUser)
   }
 }
 
-extension CachingClientRequest {
-  /// Returns this request under the key of another one for the same URL, method and content.
-  func placed(like other: CachingClientRequest) -> CachingClientRequest {
-    guard let placement = other.placement, let key = other.key else { return self }
-    return placed(at: key, placement)
-  }
-}
-
-/// The rules of a request with the values that they are combined with, and how its key was made.
+/// The rules of a request with the values that they are combined with, and where its response is stored.
 private final class RequestExtras: Sendable {
   let rules: RulesOfRequest?
-  let placement: KeyPlacement?
+  let place: KeyPlace?
 
   /// Those of the request for the record of a key space.
-  static let space = RequestExtras(rules: nil, placement: .space)
+  static let record = RequestExtras(rules: nil, place: .record)
 
-  init(rules: RulesOfRequest?, placement: KeyPlacement?) {
+  init(rules: RulesOfRequest?, place: KeyPlace?) {
     self.rules = rules
-    self.placement = placement
+    self.place = place
   }
 }
 
@@ -304,12 +312,13 @@ extension CachingClientRequest {
     if policy != .useProtocolCachePolicy, !head.fields.contains("Cache-Control") {
       for (name, value) in policy.requestFields { head.fields.set(name, value) }
     }
-    let query = placement?.query
+    let query = place?.query
     if let query { head.method = query.method }
     var outgoing = OutgoingRequest(
       head: head, body: query?.body ?? body, context: context, timeLimit: timeLimit)
     // A reload asks the origin itself.
-    if let key = placement?.sharedKey ?? key, policy == .useProtocolCachePolicy || policy == .returnCacheDataElseLoad,
+    if let key = place.map({ $0.sharedKey }) ?? key,
+      policy == .useProtocolCachePolicy || policy == .returnCacheDataElseLoad,
       !namesUser,
       overrides.mayStore
     {

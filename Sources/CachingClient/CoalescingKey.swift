@@ -1,19 +1,21 @@
 import CacheModel
 import HTTPCaching
 
-/// The key by which concurrent requests share a fetch: the cache key, the credentials, and the variant if it is known.
+/// The key by which concurrent requests share a fetch: that of their response, the credentials, and the variant if it is
+/// known.
 ///
 /// A response to one user is never served to another, so a request does not wait for another user's fetch. The same
 /// holds for requests whose transports deliver encoded content in different forms.
 struct CoalescingKey: Hashable, Sendable {
+  /// The identity of the requests (``CachingClientRequest/identity``).
   let key: RequestKey
   let credentials: String?
   let contentDecoding: ContentDecoding
   /// The values of the request fields that a recent response named in `Vary`; nil if none is known.
   private(set) var variant: VaryKey?
 
-  init(_ key: RequestKey, of request: RequestHead) {
-    self.key = key
+  init(_ identity: RequestKey, of request: RequestHead) {
+    key = identity
     credentials = request.credentials
     contentDecoding = request.contentDecoding
   }
@@ -38,8 +40,9 @@ extension VaryKey {
 }
 
 extension CachingClientRequest {
-  /// The cache key for registering fetches. Nil unless the URL is an HTTP URL (RFC 9110 section 4.2).
+  /// The key of the URL, by which removals find the fetches that they concern. Nil unless the URL is an HTTP URL (RFC 9110
+  /// section 4.2).
   var fetchKey: RequestKey? {
-    keyURL.isHTTPWithHost ? key : nil
+    keyURL.isHTTPWithHost ? urlKey : nil
   }
 }

@@ -13,6 +13,7 @@ public import HTTPCaching
 @usableFromInline
 package final class FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendable {
   let request: CachingClientRequest
+  /// The key of the request's URL.
   let key: RequestKey
   /// The stored response that the lookup found; `nil` if there was none.
   let entry: Entry?
@@ -44,6 +45,9 @@ package final class FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendabl
     self.forward = forward
     self.owner = owner
   }
+
+  /// The key by which requests share the fetch.
+  var coalescingKey: CoalescingKey { CoalescingKey(request.identity ?? key, of: request.head) }
 
   /// The request to send.
   var outgoing: OutgoingRequest { request.outgoing(conditional: conditional) }

@@ -43,8 +43,10 @@ final class InFlightFetch: Sendable {
     var isCancelled = false
   }
 
-  /// The cache key of the response.
+  /// The key of the URL, by which removals find the fetch.
   let key: RequestKey
+  /// The identity of the requests for the same response (``CachingClientRequest/identity``).
+  let identity: RequestKey
   /// The key by which other requests join at first; `nil` for a fetch that cannot be joined.
   let coalescingKey: CoalescingKey?
   let permit: StorePermit
@@ -56,8 +58,11 @@ final class InFlightFetch: Sendable {
   let isBackground: Bool
   private let state: Mutex<State>
 
-  init(key: RequestKey, coalescingKey: CoalescingKey?, permit: StorePermit, isBackground: Bool) {
+  init(
+    key: RequestKey, identity: RequestKey, coalescingKey: CoalescingKey?, permit: StorePermit, isBackground: Bool
+  ) {
     self.key = key
+    self.identity = identity
     self.permit = permit
     self.coalescingKey = coalescingKey
     self.isBackground = isBackground

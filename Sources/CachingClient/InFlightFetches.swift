@@ -50,20 +50,21 @@ final class InFlightFetches: Sendable {
   /// While responses to such a request are known not to be shareable, the new fetch cannot be joined.
   ///
   /// - Parameters:
+  ///   - urlKey: The key of the request's URL.
   ///   - start: The point before the lookup. A removal since then revokes the permit of a new fetch.
   ///   - begin: Follow only a fetch that began after this time; nil if any will do.
   ///   - variant: Returns the Vary key of the request for the names in a `Vary` field.
   func joinOrLead(
-    _ key: CoalescingKey, since start: LookupStart, now: Date, after begin: UInt64? = nil,
+    _ key: CoalescingKey, of urlKey: RequestKey, since start: LookupStart, now: Date, after begin: UInt64? = nil,
     variant: (String) -> VaryKey
   ) -> FetchRole {
     while true {
       let (narrowed, names) = narrow(key, at: now, variant: variant)
       guard !state.withLock({ $0.unshareable.value(for: narrowed.hashValue, at: now) != nil }) else {
-        return .lead(startUnshared(key.key, since: start.removalToken))
+        return .lead(startUnshared(urlKey, identity: key.key, since: start.removalToken))
       }
       closeIfRevoked(narrowed, key)
-      let made = makeFetch(key.key, coalescingKey: narrowed, since: start.removalToken)
+      let made = makeFetch(urlKey, identity: key.key, coalescingKey: narrowed, since: start.removalToken)
       let role = state.withLock { state -> FetchRole? in
         // Requests of one variant must look for each other under the same key.
         guard state.varyNames(of: key, at: now) == names else { return nil }
@@ -85,11 +86,15 @@ final class InFlightFetches: Sendable {
   /// Returns a new fetch that cannot be joined. It is registered, so that invalidations revoke its permit.
   ///
   /// - Parameters:
+  ///   - key: The key of the request's URL.
+  ///   - identity: The identity of the requests for the same response; nil if it is the key.
   ///   - token: The removal token from before the lookup, or before the request is sent.
   ///   - isChange: Whether the request is a POST. Invalidations by other POST requests revoke its permit only after
   ///     ``recordHead(of:)`` or ``invalidate(_:where:by:_:)``.
-  func startUnshared(_ key: RequestKey, since token: RemovalToken, isChange: Bool = false) -> InFlightFetch {
-    let made = makeFetch(key, coalescingKey: nil, since: token)
+  func startUnshared(
+    _ key: RequestKey, identity: RequestKey? = nil, since token: RemovalToken, isChange: Bool = false
+  ) -> InFlightFetch {
+    let made = makeFetch(key, identity: identity ?? key, coalescingKey: nil, since: token)
     state.withLock { state in
       state.add(made)
       if isChange { state.unanswered.insert(ObjectIdentifier(made)) }
@@ -99,13 +104,16 @@ final class InFlightFetches: Sendable {
 
   /// Returns a new background fetch, or `nil` if a fetch for this key is already in flight.
   ///
-  /// - Parameter variant: As for ``joinOrLead(_:since:now:after:variant:)``.
+  /// - Parameters:
+  ///   - urlKey: The key of the request's URL.
+  ///   - variant: As for ``joinOrLead(_:of:since:now:after:variant:)``.
   func startInBackground(
-    _ key: CoalescingKey, since start: LookupStart, now: Date, variant: (String) -> VaryKey
+    _ key: CoalescingKey, of urlKey: RequestKey, since start: LookupStart, now: Date, variant: (String) -> VaryKey
   ) -> InFlightFetch? {
     let narrowed = narrow(key, at: now, variant: variant).key
     closeIfRevoked(narrowed, key)
-    let made = makeFetch(key.key, coalescingKey: narrowed, since: start.removalToken, isBackground: true)
+    let made = makeFetch(
+      urlKey, identity: key.key, coalescingKey: narrowed, since: start.removalToken, isBackground: true)
     return state.withLock { state in
       if state.openFetch(narrowed, key) != nil { return nil }
       state.add(made)
@@ -115,9 +123,12 @@ final class InFlightFetches: Sendable {
   }
 
   private func makeFetch(
-    _ key: RequestKey, coalescingKey: CoalescingKey?, since token: RemovalToken, isBackground: Bool = false
+    _ key: RequestKey, identity: RequestKey, coalescingKey: CoalescingKey?, since token: RemovalToken,
+    isBackground: Bool = false
   ) -> InFlightFetch {
-    InFlightFetch(key: key, coalescingKey: coalescingKey, permit: makePermit(key, token), isBackground: isBackground)
+    InFlightFetch(
+      key: key, identity: identity, coalescingKey: coalescingKey, permit: makePermit(key, token),
+      isBackground: isBackground)
   }
 
   /// Returns the key narrowed to the request's variant, and the field names by which variants are known to differ.
@@ -153,7 +164,7 @@ final class InFlightFetches: Sendable {
   func separateVariants(by vary: VaryKey, _ fetch: InFlightFetch, now: Date) {
     guard let names = vary.distinguishingNames else { return }
     state.withLock { state in
-      state.varyNames.insert(names, for: fetch.key.hashValue, at: now)
+      state.varyNames.insert(names, for: fetch.identity.hashValue, at: now)
       state.narrow(fetch, to: vary)
     }
   }
@@ -187,7 +198,7 @@ final class InFlightFetches: Sendable {
   func finish(_ fetch: InFlightFetch) {
     state.withLock { state in
       state.remove(fetch)
-      state.noteEnd(of: fetch.key, number: ended.load(ordering: .relaxed))
+      state.noteEnd(of: fetch.identity, number: ended.load(ordering: .relaxed))
       ended.wrappingAdd(1, ordering: .acquiringAndReleasing)
     }
   }

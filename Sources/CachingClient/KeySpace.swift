@@ -12,111 +12,90 @@ public import HTTPCaching
 /// A space has a small record, which is stored like a response and has a random nonce. The keys in the space contain the
 /// nonce. So when the record is removed, no process finds the responses in the space again, and they are evicted later.
 /// The record is used by each lookup in the space, so it is not evicted before them.
+///
+/// The first store in a space makes its record; a lookup makes none. The record of a path's space has a nonce for each
+/// value of No-Vary-Search that the path's responses have, so that no value hides the responses with another one.
 @usableFromInline
 struct KeySpace: Sendable {
-  /// A number that no other record has.
-  let nonce: String
-  /// For the equivalent URLs of a path: which of their parameters count, as the path's latest response says.
-  let variation: URLVariation?
+  /// The responses that are found in the same way.
+  @usableFromInline
+  struct Section: Sendable {
+    /// A number that no other section has.
+    let nonce: String
+    /// For the equivalent URLs of a path: which of their parameters count.
+    let variation: URLVariation?
+
+    /// Makes a section with a new nonce.
+    init(_ variation: URLVariation? = nil) {
+      nonce = String(UInt64.random(in: .min ... .max), radix: 16)
+      self.variation = variation
+    }
+
+    init(nonce: String, variation: URLVariation?) { (self.nonce, self.variation) = (nonce, variation) }
+  }
+
+  /// The sections, the newest first.
+  private(set) var sections: [Section]
+
+  /// The maximum number of values of No-Vary-Search for one path. A response with another one is stored for its own URL
+  /// only.
+  static let maximumSectionCount = 8
 
   static let nonceField = "Key-Space-Nonce"
   static let variationField = "Key-Space-Vary"
 
-  init(variation: URLVariation? = nil) {
-    nonce = String(UInt64.random(in: .min ... .max), radix: 16)
-    self.variation = variation
-  }
+  /// Makes a space.
+  init(_ section: Section) { sections = [section] }
 
   /// Reads a record; nil if it is not one.
+  init?(_ record: HeaderFields) {
+    sections = []
+    var position = 0
+    while let section = Self.nextSection(in: record, &position) { sections.append(section) }
+    if sections.isEmpty { return nil }
+  }
+
+  /// Reads the section of a record that begins at a position or after it, and moves the position past it.
+  ///
+  /// A function of its own, because a lookup reads one section after another, and usually there is one.
   @usableFromInline
-  init?(_ fields: HeaderFields) {
-    var nonce: String?
-    var variation: URLVariation?
+  static func nextSection(in record: HeaderFields, _ position: inout Int) -> Section? {
     // No other names and no other spellings are stored. Names of 15 bytes at most are compared without a loop.
-    for position in 0..<fields.count {
-      let field = fields[position]
-      if field.name == Self.nonceField {
-        nonce = field.value
-      } else if field.name == Self.variationField {
-        variation = URLVariation(text: field.value)
+    while position < record.count {
+      let field = record[position]
+      position += 1
+      guard field.name == nonceField else { continue }
+      guard position < record.count, record[position].name == variationField else {
+        return Section(nonce: field.value, variation: nil)
       }
+      defer { position += 1 }
+      return Section(nonce: field.value, variation: URLVariation(text: record[position].value))
     }
-    guard let nonce else { return nil }
-    (self.nonce, self.variation) = (nonce, variation)
+    return nil
+  }
+
+  /// The section of a variation; nil if there is none.
+  func section(of variation: URLVariation?) -> Section? { sections.first { $0.variation == variation } }
+
+  /// Adds a section, unless there are too many.
+  mutating func add(_ section: Section) -> Bool {
+    guard sections.count < Self.maximumSectionCount else { return false }
+    sections.insert(section, at: 0)
+    return true
   }
 
   /// The record, which stays fresh for a year.
   func record(at now: Date, isShared: Bool) -> ProposedResponse {
-    var fields: HeaderFields = [Self.nonceField: nonce]
-    if let variation { fields.append(name: Self.variationField, value: variation.text) }
+    var fields = HeaderFields()
+    for section in sections {
+      fields.append(name: Self.nonceField, value: section.nonce)
+      if let variation = section.variation { fields.append(name: Self.variationField, value: variation.text) }
+    }
     return ProposedResponse(
       status: 200, fields: fields, body: Data(),
       freshness: FreshnessInfo(
         responseTime: now, initialAge: 0, lifetime: 31_536_000, date: now, staleWhileRevalidate: -1, staleIfError: -1,
         flags: isShared ? [.sharedMode] : []),
       vary: VaryKey(fields: []))
-  }
-}
-
-/// A query, and the space of its URL's queries.
-@usableFromInline
-struct QueryPlace {
-  private let placement: KeyPlacement
-  @usableFromInline let content: QueryContent
-  @usableFromInline let spaceKey: RequestKey
-
-  fileprivate init(_ query: KeyPlacement.Query, urlKey: RequestKey) {
-    spaceKey = urlKey.querySpace(method: query.method)
-    content = query.content
-    placement = KeyPlacement(query, in: spaceKey)
-  }
-
-  /// Returns the request under its key in a space.
-  @usableFromInline
-  func placed(_ request: CachingClientRequest, in space: KeySpace, digest: String) -> CachingClientRequest {
-    request.placed(
-      at: spaceKey.query(nonce: space.nonce, digest: digest, byteCount: content.byteCount), placement)
-  }
-}
-
-/// Where the responses of URLs are that are equivalent to that of a request (No-Vary-Search).
-@usableFromInline
-package struct EquivalentPlace {
-  /// The key of all these URLs.
-  @usableFromInline package let key: RequestKey
-  /// The key of the request's URL.
-  private let urlKey: RequestKey
-  private let variation: URLVariation
-
-  init?(of urlKey: RequestKey, in space: KeySpace) {
-    guard let variation = space.variation else { return nil }
-    (self.urlKey, self.variation) = (urlKey, variation)
-    key = urlKey.equivalent(
-      nonce: space.nonce, maximumByteCount: URLVariation.maximumByteCount, variation.simplify)
-  }
-
-  /// Returns the request under the key of the place.
-  @usableFromInline
-  package func placed(_ request: CachingClientRequest) -> CachingClientRequest {
-    request.placed(at: key, KeyPlacement(variation, urlKey: urlKey))
-  }
-}
-
-/// Functions of the request, because an initializer would copy it.
-extension CachingClientRequest {
-  /// The place of a query; nil for another request, and for a query that goes past the cache.
-  @usableFromInline var queryPlace: QueryPlace? {
-    guard let query, let key else { return nil }
-    return QueryPlace(query, urlKey: key)
-  }
-
-  /// The key of the space of the path's equivalent URLs; nil for a request that is placed already.
-  @usableFromInline var searchSpaceKey: RequestKey? { isForURL ? key?.searchSpace : nil }
-
-  /// Returns the place of the request by the record of its path's space; nil if that is malformed.
-  @usableFromInline
-  func equivalentPlace(by record: HeaderFields) -> EquivalentPlace? {
-    guard let key, let space = KeySpace(record) else { return nil }
-    return EquivalentPlace(of: key, in: space)
   }
 }

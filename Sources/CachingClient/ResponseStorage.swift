@@ -24,7 +24,8 @@ public protocol ResponseStorage: Sendable {
   /// Returns the newest stored response whose Vary key matches the request's head, fresh or stale; `nil` if none.
   func lookup(_ request: CachingClientRequest) -> Entry?
 
-  /// Returns what ``lookup(_:)`` returns for the request with another key: that of equivalent URLs (No-Vary-Search).
+  /// Returns what ``lookup(_:)`` returns for the request with another key: that of a query, of the user of a URL, or of
+  /// equivalent URLs (No-Vary-Search).
   ///
   /// Only called if ``usesRequestKeys`` is true. The default implementation makes such a request, which costs more.
   func lookup(_ request: CachingClientRequest, at key: RequestKey) -> Entry?
@@ -34,6 +35,11 @@ public protocol ResponseStorage: Sendable {
   /// Only called if ``usesRequestKeys`` is true. It is no lookup of a response, and not counted as one. The default
   /// implementation calls ``lookup(_:)``.
   func keySpaceRecord(at key: RequestKey) -> HeaderFields?
+
+  /// Whether a response with No-Vary-Search may be stored. If not, a miss makes no second lookup.
+  ///
+  /// The default implementation returns true.
+  var mayHaveEquivalentURLs: Bool { get }
 
   /// Returns the body of an entry.
   ///
@@ -119,7 +125,7 @@ public protocol ResponseStorage: Sendable {
   /// Whether the storage uses ``CachingClientRequest/key``, and removes ``StorageInvalidation/keys``.
   ///
   /// False by default: a storage with keys of its own would mix up queries and their contents. Then queries go past the
-  /// cache, and No-Vary-Search has no effect.
+  /// cache, No-Vary-Search has no effect, and the responses of all users of a URL are variants of one key.
   var usesRequestKeys: Bool { get }
 
   /// Returns a keyed digest of at least 128 bits, as a token, of the content of a query and the fields that change its
@@ -134,7 +140,7 @@ public protocol ResponseStorage: Sendable {
 extension ResponseStorage {
   /// Looks up a copy of the request with the key.
   public func lookup(_ request: CachingClientRequest, at key: RequestKey) -> Entry? {
-    lookup(request.placed(at: key, nil))
+    lookup(request.under(key))
   }
 
   /// Looks up a request for the record.
@@ -142,6 +148,9 @@ extension ResponseStorage {
     guard let url = URL(string: key.urlString) else { return nil }
     return lookup(CachingClientRequest(head: RequestHead(url: url)).forSpace(key))?.fields
   }
+
+  /// True: nothing is known.
+  public var mayHaveEquivalentURLs: Bool { true }
 
   /// Returns the range of `body(of:)`.
   public func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBodyStream {
@@ -177,8 +186,10 @@ extension ResponseStorage {
 public struct StorageInvalidation: Sendable {
   /// URLs whose variants in the request's partition are removed, without the query parameters that overrides ignore.
   public let urls: [URL]
-  /// The keys of the URLs and of their key spaces (``/CacheModel/RequestKey/isKeySpace``).
+  /// The keys to remove: those of the URLs and of their key spaces (``/CacheModel/RequestKey/isKeySpace``).
   public let keys: [RequestKey]
+  /// The keys of the URLs whose responses are all removed. Empty if only those with ``keys`` are.
+  package let resources: [RequestKey]
   /// Cache groups whose members are removed, in all partitions.
   public let groups: [String]
   /// The scopes of the groups.
@@ -190,19 +201,30 @@ public struct StorageInvalidation: Sendable {
   /// Their fetches may be storing a response at this moment, so remove the URLs even if a lookup finds no response.
   public let revokesPermits: Bool
   /// Whether only this storage's copies are to be removed, because the request changed nothing at the origin.
-  package let isLocal: Bool
+  package var isLocal: Bool { resources.isEmpty && scopes.isEmpty }
 
   init(
-    urls: [URL], keys: [RequestKey], groups: [String] = [], scopes: [RemovalScope] = [], origin: String = "",
-    revokesPermits: Bool = false, isLocal: Bool = false
+    urls: [URL], resources: [RequestKey], groups: [String], scopes: [RemovalScope], origin: String,
+    revokesPermits: Bool
   ) {
     self.urls = urls
-    self.keys = keys
+    self.resources = resources
+    keys = resources.flatMap(\.withSpaces)
     self.groups = groups
     self.scopes = scopes
     self.origin = origin
     self.revokesPermits = revokesPermits
-    self.isLocal = isLocal
+  }
+
+  /// Removes what is stored under one key, and nothing else of its URL.
+  init(urls: [URL], exactly key: RequestKey) {
+    self.urls = urls
+    resources = []
+    keys = [key]
+    groups = []
+    scopes = []
+    origin = ""
+    revokesPermits = false
   }
 }
 

@@ -52,6 +52,9 @@ public struct StoreStorage: ResponseStorage {
     store.lookup(key, leavingBodiesBeyond: nil, isCounted: false) { _ in true }?.fields
   }
 
+  /// Whether a response with No-Vary-Search may be stored.
+  public var mayHaveEquivalentURLs: Bool { store.mayHaveEquivalentURLs }
+
   /// The maximum size of a body that is copied for a request that reads bodies in pieces.
   ///
   /// Larger bodies stay in the store.
@@ -102,7 +105,10 @@ public struct StoreStorage: ResponseStorage {
   public func invalidate(
     _ invalidation: StorageInvalidation, for request: CachingClientRequest, movingPast token: inout RemovalToken
   ) async {
-    let scopes = invalidation.keys.map { .key($0.bytes) } + invalidation.scopes
+    let removed: [RemovalScope] =
+      invalidation.resources.isEmpty
+      ? invalidation.keys.map { .key($0.bytes) } : invalidation.resources.map { .resource($0) }
+    let scopes = removed + invalidation.scopes
     token = await onBlockingThread { [store, token, key = request.key] in
       var token = token
       store.remove(scopes, movingPast: &token, of: key)

@@ -117,6 +117,12 @@ public struct VaryKey: Sendable, Hashable {
     fields.contains { $0.name == Self.authorization && $0.value == Self.anyCredentials }
   }
 
+  /// The digest of the credentials for which alone the response is; nil for a response for everybody, and for one without
+  /// credentials.
+  package var userDigest: String? {
+    fields.first { $0.name == Self.authorization && $0.value != Self.anyCredentials }?.value
+  }
+
   private static let authorization = "authorization"
   /// The name of the field for content whose codings were removed, or were not. No header field has such a name.
   fileprivate static let decoded = ":decoded"

@@ -256,7 +256,7 @@ public final class ResponseStore: Sendable {
     _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]? = nil,
     askedAt token: RemovalToken? = nil, waitsForSpace: Bool = true
   ) -> Bool {
-    intake.store(
+    store(
       response, for: key, attachment: attachment, askedAt: token, waitsForSpace: waitsForSpace, by: nil) == .accepted
   }
 
@@ -266,7 +266,8 @@ public final class ResponseStore: Sendable {
     _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]?, askedAt token: RemovalToken?,
     waitsForSpace: Bool, by writer: (any CopyHolder)?
   ) -> AcceptResult {
-    intake.store(
+    if !context.mayHaveEquivalentURLs, key.isSearchSpace { context.noteEquivalentURLs() }
+    return intake.store(
       response, for: key, attachment: attachment, askedAt: token, waitsForSpace: waitsForSpace, by: writer)
   }
 
@@ -323,6 +324,9 @@ public final class ResponseStore: Sendable {
   package static func discard(_ newer: CacheableResponse, for key: RequestKey, inDirectory directory: String) {
     StoreRegistry.shared.withOpenStore(inDirectory: directory) { $0.discard(newer, for: key) }
   }
+
+  /// Whether a response with No-Vary-Search may be stored. Costs a load.
+  package var mayHaveEquivalentURLs: Bool { context.mayHaveEquivalentURLs }
 
   /// Adds a holder of copies. Call this before it holds a copy. It is not retained.
   package func add(_ holder: any CopyHolder) { intake.add(holder) }

@@ -244,7 +244,7 @@ struct NoVarySearchClientTests {
     func equivalentKey(_ text: String, partition: String = "") throws -> RequestKey {
       let variation = try #require(URLVariation(text: "-~"))
       return try #require(RequestKey(urlString: text, partition: partition)).equivalent(
-        nonce: "1f", maximumByteCount: URLVariation.maximumByteCount, variation.simplify)
+        nonce: "1f", user: nil, maximumByteCount: URLVariation.maximumByteCount, variation.simplify)
     }
     let equivalent = try equivalentKey("https://example.com/a?y=2", partition: "p")
     let other = try equivalentKey("https://example.com/ab?y=2")

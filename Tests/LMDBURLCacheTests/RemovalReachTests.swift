@@ -59,7 +59,7 @@ struct RemovalReachTests {
     let url = URL(string: "http://example.com/a")!
     cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
     // Another thread may hold this entry before it checks the removal log.
-    let key = try #require(cache.key(for: URLRequest(url: url)))
+    let key = try #require(RequestKey(url: url))
     let entry = try #require(cache.core.memory.lookup(key) { _ in true })
     try await Remover.secondCache.removeAll(of: fixture)
     #expect(!cache.isCached(url))

@@ -116,7 +116,7 @@ struct WaitingTests {
       let isStoring = DispatchSemaphore(value: 0)
       let isStored = DispatchSemaphore(value: 0)
       Thread.detachNewThread { [self] in
-        let key = cache.key(for: URLRequest(url: url(2)))!
+        let key = RequestKey(url: url(2))!
         let response = cache.makeEntry(from: large(2), for: URLRequest(url: url(2)), key).response
         isStoring.signal()
         cache.core.insert(response, reachesDisk: true)

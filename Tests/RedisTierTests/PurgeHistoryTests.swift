@@ -44,7 +44,8 @@ struct PurgeHistoryTests {
     let host = ["a.example", "b.example"].randomElement(using: &random)!
     let path = (0..<Int.random(in: 1...4, using: &random)).map { _ in ["x", "yy", "zzz"].randomElement(using: &random)!
     }
-    return "https://\(host)/" + path.joined(separator: "/")
+    let query = ["", "", "?u=1", "?u=2"].randomElement(using: &random)!
+    return "https://\(host)/" + path.joined(separator: "/") + query
   }
 
   private static func scope(_ random: inout Random) throws -> RemovalScope {
@@ -55,7 +56,8 @@ struct PurgeHistoryTests {
     case 2: return .host("b.example")
     case 3..<10: return try #require(.urlPrefix(url))
     case 10..<20: return try #require(.group(["g", "h", ""].randomElement(using: &random)!, ofOrigin: url))
-    case 20..<25: return .key(try #require(RequestKey(url: url)).bytes)
+    case 20..<23: return .key(try #require(RequestKey(url: url)).bytes)
+    case 23..<25: return .resource(try #require(RequestKey(url: url)))
     case 25: return .prefix(try #require(RequestKey(url: url)).bytes + [UInt8](repeating: 120, count: 600))
     default: return try #require(.target(of: url))
     }
@@ -74,18 +76,20 @@ struct PurgeHistoryTests {
         scopes.append(try Self.scope(&random))
         try log.append(scopes.last!, number: UInt64(scopes.count))
       }
-      let key = try #require(RequestKey(urlString: Self.key(&random))).bytes
+      let key = try #require(RequestKey(urlString: Self.key(&random)))
       let number = scopes.count - min(scopes.count, Int.random(in: 0..<20, using: &random))
       let groups = [["g"], ["g", "h"], []].randomElement(using: &random)!
+      let isEquivalent = Bool.random(using: &random)
       let isCovered = scopes[number...].contains { scope in
         if case .since = scope { return true }
-        return scope.covers(key: key, storedAt: .distantFuture) { groups }
+        if scope.covers(key: key.bytes, storedAt: .distantFuture, groups: { groups }) { return true }
+        return isEquivalent && scope.covers(key: key.searchSpace.bytes, storedAt: .distantFuture) { [] }
       }
       let last = try #require(log.file.lastAnnounced(inEpochOf: log.position))
       let mayCover = history.mayCover(
-        key, after: UInt64(number), upTo: last, inEpoch: log.position.epochNumber
+        key, after: UInt64(number), upTo: last, inEpoch: log.position.epochNumber, isEquivalent: isEquivalent
       ) { groups }
-      #expect(mayCover == isCovered, "seed \(seed), key \(String(decoding: key, as: UTF8.self)), number \(number)")
+      #expect(mayCover == isCovered, "seed \(seed), key \(key), equivalent \(isEquivalent), number \(number)")
       results.append(isCovered)
     }
     #expect(results.contains(true) && results.contains(false))
@@ -96,11 +100,13 @@ struct PurgeHistoryTests {
     let fleet = try FleetFixture()
     let log = try Log(fleet, cursor: 10)
     let history = PurgeHistory(log.file)
-    let key = try #require(RequestKey(urlString: "https://a.example/")).bytes
-    func mayCover(after number: UInt64) -> Bool {
+    let key = try #require(RequestKey(urlString: "https://a.example/"))
+    func mayCover(_ history: PurgeHistory, after number: UInt64) -> Bool {
       let last = log.file.lastAnnounced(inEpochOf: log.position)!
-      return history.mayCover(key, after: number, upTo: last, inEpoch: log.position.epochNumber) { [] }
+      let epoch = log.position.epochNumber
+      return history.mayCover(key, after: number, upTo: last, inEpoch: epoch, isEquivalent: false) { [] }
     }
+    func mayCover(after number: UInt64) -> Bool { mayCover(history, after: number) }
     try log.append(.host("b.example"), number: 11)
     #expect(mayCover(after: 9) && !mayCover(after: 10))
     // More than the index and the file keep.
@@ -113,8 +119,7 @@ struct PurgeHistoryTests {
     #expect(!mayCover(after: last - 1) && !mayCover(after: last - 1000))
     // Another process reads them all at once.
     let other = PurgeHistory(log.file)
-    #expect(!other.mayCover(key, after: last - 1000, upTo: last, inEpoch: log.position.epochNumber) { [] })
-    #expect(other.mayCover(key, after: 10, upTo: last, inEpoch: log.position.epochNumber) { [] })
+    #expect(!mayCover(other, after: last - 1000) && mayCover(other, after: 10))
     // The numbers of another epoch say nothing.
     log.begin("second")
     try log.append(.host("a.example"), number: 1)

@@ -48,10 +48,16 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     }
     // Overrides see every lookup, and return whole bodies.
     if let detour, request.isForURL { return detour.lookup(request).flatMap { entry($0, for: request) } }
-    return request.key.flatMap { lookup(request, at: $0) }
+    return request.key.flatMap { find(request, at: $0) }
   }
 
   func lookup(_ request: CachingClientRequest, at key: RequestKey) -> Entry? {
+    // Overrides do not see lookups of equivalent URLs.
+    guard detour != nil, key.isOfUser else { return find(request, at: key) }
+    return lookup(request.under(key))
+  }
+
+  private func find(_ request: CachingClientRequest, at key: RequestKey) -> Entry? {
     // Check the lease before the lookup: a purge may be applied, and the lease renewed, in between.
     let isCutOff = tiers.isCutOff
     guard let found = tiers.lookup(request, at: key), found.status > 0 else { return nil }
@@ -59,6 +65,8 @@ struct CacheStorage: ResponseStorage, CountsActivity {
   }
 
   func keySpaceRecord(at key: RequestKey) -> HeaderFields? { tiers.keySpaceRecord(at: key) }
+
+  var mayHaveEquivalentURLs: Bool { tiers.mayHaveEquivalentURLs }
 
   func body(of entry: Entry) -> Data { entry.cached.body }
 
@@ -148,7 +156,8 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     // A removal waits for a disk sync: skip keys under which nothing is stored, unless a fetch may be storing just now,
     // in this cache or another one.
     let mayBeFetched = invalidation.revokesPermits || tiers.mayHaveOtherUsers
-    let keys = invalidation.keys.filter { mayBeFetched || tiers.holds($0) }
+    let keys = invalidation.resources.isEmpty ? invalidation.keys : []
+    let resources = invalidation.resources.filter { mayBeFetched || $0.withSpaces.contains { tiers.holds($0) } }
     let scopes = invalidation.scopes
     // A subclass may store responses elsewhere.
     let urls = detour == nil ? [] : invalidation.urls
@@ -156,11 +165,12 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     let posted =
       tiers.fleet == nil || invalidation.isLocal
       ? [] : (invalidation.urls.compactMap { RemovalScope.target(of: $0) } + scopes).map { Removal($0) }
-    guard !keys.isEmpty || !scopes.isEmpty || !urls.isEmpty || !posted.isEmpty else { return }
+    guard !keys.isEmpty || !resources.isEmpty || !scopes.isEmpty || !urls.isEmpty || !posted.isEmpty else { return }
     token = await onBlockingThread { [token] in
       var token = token
       tiers.postingToFleet(posted) {
         tiers.remove(keys, movingPast: &token, of: request.key)
+        tiers.remove(resources: resources, movingPast: &token, of: request.key)
         detour?.remove(urls, for: request)
         if !scopes.isEmpty { tiers.remove(scopes, movingPast: &token, of: request.key) }
       }

@@ -22,25 +22,19 @@ extension LMDBURLCache {
     }
   }
 
-  /// The parts of a request that affect the selection of a variant, as found while its cache key is created.
+  /// The parts of a request that affect where its response is stored, as found while its cache key is created.
   private struct SelectingParts {
     var hasUser = false
     var hasFields = false
   }
 
-  /// Returns the cache key of a request; nil if its URL cannot be cached or its `Host` differs from the URL's.
-  func key(for request: URLRequest) -> RequestKey? {
-    var parts = SelectingParts()
-    return request.url.flatMap { key(for: request, url: $0, parts: &parts) }
-  }
-
-  private func key(for request: URLRequest, url: URL, parts: inout SelectingParts) -> RequestKey? {
+  /// Returns the cache key of a request's URL and method; nil if the URL cannot be cached or its `Host` differs from the
+  /// URL's, and for a query.
+  private func urlKey(for request: URLRequest, url: URL, parts: inout SelectingParts) -> RequestKey? {
     if let fields = request.allHTTPHeaderFields, !fields.isEmpty {
       guard !url.isOtherHost(thanIn: fields) else { return nil }
       parts.hasFields = true
     }
-    let method = request.httpMethod ?? "GET"
-    if method != "GET", let query = query(request) { return cachingClient.placedQuery(query)?.key }
     var (keyURL, partition) = (url, "")
     if core.options.overrides == nil, core.options.rules.isEmpty {
       partition = core.options.partition(request)
@@ -49,69 +43,127 @@ extension LMDBURLCache {
       (keyURL, partition) = (selection.overrides.keyURL(for: url), selection.partition)
     }
     return RequestKey(
-      urlString: keyURL.absoluteString, method: method, partition: partition,
+      urlString: keyURL.absoluteString, method: request.httpMethod ?? "GET", partition: partition,
       hasUser: &parts.hasUser)
   }
 
-  private func matches(_ vary: VaryKey, _ request: URLRequest, parts: SelectingParts) -> Bool {
-    if vary.fields.isEmpty {
-      guard !parts.hasUser else { return false }
-      return !parts.hasFields || request.value(forHTTPHeaderField: "Authorization") == nil
-    }
-    return request.head.map { core.matches(vary, $0) } ?? false
+  /// Whether the response to a request may be stored elsewhere than under the key of its URL, in a key space.
+  private func mayUseSpace(_ request: URLRequest, _ parts: SelectingParts) -> Bool {
+    let method = request.httpMethod ?? "GET"
+    guard method == "GET" else { return method == "QUERY" || method == "POST" }
+    return parts.hasUser || parts.hasFields && request.value(forHTTPHeaderField: "Authorization") != nil
+  }
+
+  /// Returns the request for the caching client if its response may be stored in a key space; nil otherwise.
+  private func spaceRequest(_ request: URLRequest, _ parts: SelectingParts) -> CachingClientRequest? {
+    guard mayUseSpace(request, parts), let client = clientRequest(request) else { return nil }
+    return client.isQuery || client.head.method == "GET" ? client : nil
+  }
+
+  /// Returns the cache key under which a response to a request is stored, and makes the record of its key space; nil if
+  /// it cannot be stored.
+  ///
+  /// - Parameter isMemoryOnly: Whether nothing of the request may reach the disk.
+  func keyForStoring(_ request: URLRequest, isMemoryOnly: @autoclosure () -> Bool) -> RequestKey? {
+    var parts = SelectingParts()
+    guard let url = request.url, let key = urlKey(for: request, url: url, parts: &parts) else { return nil }
+    guard let space = spaceRequest(request, parts) else { return key }
+    return cachingClient.placeForStoring(space, isMemoryOnly: isMemoryOnly())?.key ?? (space.isQuery ? nil : key)
   }
 
   /// Returns the stored response for a request, like ``cachedResponse(for:)``.
   func lookup(_ request: URLRequest) -> LMDBCachedURLResponse? {
     var parts = SelectingParts()
-    guard let url = request.url, let key = key(for: request, url: url, parts: &parts), !core.isCutOff else {
+    guard let url = request.url, let key = urlKey(for: request, url: url, parts: &parts), !core.isCutOff else {
       return nil
     }
-    let cache = Unretained(self)
-    let found =
-      core.lookup(key, url: url) { vary in cache.use { $0.matches(vary, request, parts: parts) } }
-      ?? lookupEquivalent(to: request, url, key, parts)
+    var found: LMDBCachedURLResponse?
+    if let space = spaceRequest(request, parts) {
+      found = lookup(request, url, as: space)
+    } else {
+      let cache = Unretained(self)
+      // Without a Vary key a response is for all requests without credentials.
+      found = core.lookup(key, url: url) { vary in vary.fields.isEmpty || cache.use { $0.matches(vary, request) } }
+      if found == nil, core.mayHaveEquivalentURLs, request.httpMethod ?? "GET" == "GET" {
+        found = clientRequest(request).flatMap { lookup(request, url, as: $0, withoutURL: true) }
+      }
+    }
     // The caller would use a suspect response without a validation.
     guard let found, !found.freshness.flags.contains(.suspect) else { return nil }
     return found
   }
 
-  /// Returns the stored response for a URL that is equivalent to that of a request.
-  private func lookupEquivalent(
-    to request: URLRequest, _ url: URL, _ key: RequestKey, _ parts: SelectingParts
+  /// Returns the stored response for a request at the places of the same request to the caching client.
+  private func lookup(
+    _ request: URLRequest, _ url: URL, as client: CachingClientRequest, withoutURL: Bool = false
   ) -> LMDBCachedURLResponse? {
-    equivalentKey(for: request, key).flatMap { key in
-      core.lookup(key, url: url) { matches($0, request, parts: parts) }
+    var found: LMDBCachedURLResponse?
+    _ = cachingClient.forEachPlace(of: client, withoutURL: withoutURL) { place in
+      if let key = place.map({ $0.key }) ?? client.key {
+        found = core.lookup(key, url: url) { matches($0, request) }
+      }
+      return found == nil
     }
+    return found
   }
 
-  /// Returns the request for the caching client if it is a query; nil for another one.
-  private func query(_ request: URLRequest) -> CachingClientRequest? {
-    guard request.httpMethod == "QUERY" || request.httpMethod == "POST" else { return nil }
-    return clientRequest(request).flatMap { $0.isQuery ? $0 : nil }
+  private func matches(_ vary: VaryKey, _ request: URLRequest) -> Bool {
+    request.head.map { core.matches(vary, $0) } ?? false
   }
 
   private func clientRequest(_ request: URLRequest) -> CachingClientRequest? {
     ownContext.clientRequest(request, context: RequestContext(request: request), cache: self)
   }
 
-  /// Returns the key of the URLs that are equivalent to that of a GET, by the latest No-Vary-Search of their path; nil if
-  /// there is none.
-  func equivalentKey(for request: URLRequest, _ key: RequestKey) -> RequestKey? {
-    guard core.options.caching.usesNoVarySearch, key.queryContent == nil,
-      core.keySpaceRecord(at: key.searchSpace) != nil
-    else { return nil }
-    return clientRequest(request).flatMap { cachingClient.equivalentPlace(of: $0)?.key }
+  /// Whether a response to a GET is stored for everybody or without credentials, with any Vary key.
+  func isStored(_ url: URL) -> Bool {
+    guard let request = clientRequest(URLRequest(url: url)) else { return false }
+    var isStored = false
+    _ = cachingClient.forEachPlace(of: request) { place in
+      if let key = place.map({ $0.key }) ?? request.key { isStored = core.lookup(key, where: { _ in true }) != nil }
+      return !isStored
+    }
+    return isStored
   }
 
-  /// Returns the keys of the spaces whose records must be removed, so that nothing on any machine answers a request.
-  func spaceKeys(of request: URLRequest, _ key: RequestKey) -> [RequestKey] {
-    if key.queryContent != nil {
-      // The keys of queries differ between machines.
-      return core.fleet == nil ? [] : [key.querySpace(method: key.requestMethod)]
+  /// Returns the key of the response for equivalent URLs that would answer a request; nil if there is none.
+  func keyOfStoredEquivalent(of request: URLRequest) -> RequestKey? {
+    guard core.mayHaveEquivalentURLs, let client = clientRequest(request), client.head.method == "GET" else {
+      return nil
     }
-    let space = key.searchSpace
-    return core.fleet != nil || core.mayHaveOtherUsers || core.holds(space) ? [space] : []
+    var found: RequestKey?
+    _ = cachingClient.forEachPlace(of: client, withoutURL: true) { place in
+      guard let place, !place.isForURL, let key = place.key else { return true }
+      if core.lookup(key, where: { matches($0, request) }) != nil { found = key }
+      return found == nil
+    }
+    return found
+  }
+
+  /// The responses that `removeCachedResponse(for:)` removes.
+  enum RemovedResponses {
+    /// Those of a URL, with its key spaces.
+    case resource(RequestKey)
+    /// Those of a query of a URL.
+    case query([RequestKey], urlKey: RequestKey)
+  }
+
+  func removedResponses(for request: URLRequest) -> RemovedResponses? {
+    var parts = SelectingParts()
+    guard let url = request.url, let key = urlKey(for: request, url: url, parts: &parts) else { return nil }
+    guard let client = spaceRequest(request, parts), client.isQuery, let urlKey = client.key else {
+      return .resource(key)
+    }
+    // The keys of queries differ between machines, so all queries of the URL are removed.
+    let keys = core.fleet == nil ? cachingClient.lookups(of: client).compactMap(\.key) : [urlKey.urlSpace]
+    return .query(keys, urlKey: urlKey)
+  }
+
+  /// Whether `no-store` in a request or a response keeps it off the disk.
+  func forbidsStoring(_ cached: CachedURLResponse, for request: URLRequest) -> Bool {
+    guard let response = cached.response as? HTTPURLResponse, let head = request.head else { return false }
+    let options = core.options.caching
+    return ManualStorage.forbidsStoring(request: head, response: response.head, options: options)
   }
 
   /// Creates the entry of a response that a caller stores with `storeCachedResponse(_:for:)`.

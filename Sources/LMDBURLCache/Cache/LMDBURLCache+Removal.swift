@@ -42,13 +42,11 @@ extension LMDBURLCache {
 
   /// Whether a response to a GET request for a URL is stored in either tier, fresh or stale, with any Vary key.
   ///
+  /// Responses to requests with `Authorization` or with a user in the URL do not count, unless a shared cache stored them
+  /// for everybody.
+  ///
   /// - Complexity: The cost of a lookup.
-  public func isCached(_ url: URL) -> Bool {
-    let request = URLRequest(url: url)
-    guard let key = key(for: request) else { return false }
-    if core.lookup(key, where: { _ in true }) != nil { return true }
-    return equivalentKey(for: request, key).flatMap { core.lookup($0) { _ in true } } != nil
-  }
+  public func isCached(_ url: URL) -> Bool { isStored(url) }
 
   /// Makes everything stored so far durable.
   ///

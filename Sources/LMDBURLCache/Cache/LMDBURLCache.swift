@@ -223,8 +223,12 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   /// The response is readable at once and committed about 10 ms later. If the write queue (32 MiB) is full, the call
   /// waits for up to a second.
   open override func storeCachedResponse(_ cachedResponse: CachedURLResponse, for request: URLRequest) {
-    guard cachedResponse.storagePolicy != .notAllowed, let key = key(for: request) else { return }
+    guard cachedResponse.storagePolicy != .notAllowed else { return }
     let isMemoryOnly = cachedResponse.storagePolicy == .allowedInMemoryOnly
+    let key = keyForStoring(
+      request,
+      isMemoryOnly: isMemoryOnly && !ignoreMemoryOnlyStoragePolicy || forbidsStoring(cachedResponse, for: request))
+    guard let key else { return }
     let operation = isSubclass ? SubclassDetour.takeOperation(for: cachedResponse, in: self) : nil
     guard let own = cachedResponse as? LMDBCachedURLResponse, own.key == key else {
       let (response, allowsDiskStorage, refusal) = makeEntry(from: cachedResponse, for: request, key)
@@ -233,7 +237,10 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
         return core.discard(response)
       }
       let reachesDisk = allowsDiskStorage && (!isMemoryOnly || ignoreMemoryOnlyStoragePolicy)
-      return insert(response, reachesDisk: reachesDisk, operation)
+      insert(response, reachesDisk: reachesDisk, operation)
+      // The older response would still answer equivalent URLs. The caching client removes it itself.
+      if operation == nil, let older = keyOfStoredEquivalent(of: request) { core.remove([older]) }
+      return
     }
     if case .update(let old, let token) = operation {
       return core.update(old, fields: own.fields, freshness: own.freshness, askedAt: token)
@@ -279,16 +286,24 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
 
   // MARK: Removals
 
-  /// Removes all variants stored for a request.
+  /// Removes all variants stored for a request: those of its URL for all users, also by equivalent URLs, and its queries.
+  /// For a query, removes the response to this query for the request's credentials.
   ///
   /// When it returns, no thread or process can read them. Like all removals, it waits for the disk.
   open override func removeCachedResponse(for request: URLRequest) {
-    guard let key = key(for: request) else { return }
-    let keys = [key] + spaceKeys(of: request, key)
-    let removals = keys.map { Removal(.key($0.bytes)) }
-    core.postingToFleet(removals) {
-      for removal in removals { revokeStorePermits(removal) }
-      core.remove(keys)
+    guard let removed = removedResponses(for: request) else { return }
+    switch removed {
+    case .resource(let key):
+      core.postingToFleet([Removal(.resource(key))]) {
+        cachingClientInUse?.revokeStorePermits { $0 == key }
+        var token = core.connection.removalToken
+        core.remove(resources: [key], movingPast: &token, of: nil)
+      }
+    case .query(let keys, let urlKey):
+      core.postingToFleet(keys.map { Removal(.key($0.bytes)) }) {
+        cachingClientInUse?.revokeStorePermits { $0 == urlKey }
+        core.remove(keys)
+      }
     }
   }
 

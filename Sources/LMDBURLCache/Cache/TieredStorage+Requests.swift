@@ -22,6 +22,9 @@ extension TieredStorage {
     lookup(key, isCounted: false) { _ in true }?.fields
   }
 
+  /// Whether a response with No-Vary-Search may be stored.
+  var mayHaveEquivalentURLs: Bool { connection.openStore.use { $0.mayHaveEquivalentURLs } ?? true }
+
   /// Whether the next ``lookup(_:at:)`` would read all of a large body to verify its checksum.
   func hasUnverifiedBody(_ request: CachingClientRequest, at key: RequestKey) -> Bool {
     guard let store else { return false }

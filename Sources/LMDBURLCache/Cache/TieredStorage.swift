@@ -286,6 +286,17 @@ final class TieredStorage: Sendable {
     for key in keys { memory.remove(key) }
   }
 
+  /// Removes URLs from both tiers, with their key spaces, like ``remove(_:movingPast:of:)``.
+  ///
+  /// Responses in a space that stay in the memory tier are no longer found, because the record of the space is gone.
+  func remove(resources: [RequestKey], movingPast token: inout RemovalToken, of responseKey: RequestKey?) {
+    guard !resources.isEmpty else { return }
+    connection.removeFromStore { store in
+      store.remove(resources.map { .resource($0) }, movingPast: &token, of: responseKey)
+    }
+    for key in resources.flatMap(\.withSpaces) { memory.remove(key) }
+  }
+
   /// Whether other caches may be fetching responses that they will store in this directory.
   var mayHaveOtherUsers: Bool {
     connection.openStore.use { $0.mayHaveOtherUsers } ?? !connection.checkMayUseMemoryOnly()

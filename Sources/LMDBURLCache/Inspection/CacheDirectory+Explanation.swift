@@ -55,21 +55,30 @@ extension CacheDirectory {
     let machine = store.fleetMachine
     let storage = InspectedStorage(store: store, options: options, isCutOff: machine.map { !$0.hasLease } ?? false)
     let client = CachingClient(storage: storage, options: options, clock: { now })
-    clientRequest = client.placedQuery(clientRequest) ?? clientRequest
-    var selected = storage.lookup(clientRequest)
-    if selected == nil, let place = client.equivalentPlace(of: clientRequest) {
-      clientRequest = place.placed(clientRequest)
-      selected = storage.lookup(clientRequest)
+    let lookups = client.lookups(of: clientRequest)
+    clientRequest = lookups.first ?? clientRequest
+    var selected: InspectedStorage.Entry?
+    for lookup in lookups where selected == nil {
+      selected = storage.lookup(lookup)
+      if selected != nil { clientRequest = lookup }
     }
+    let variants = storage.variants(of: lookups)
     return Explanation(
-      decision: client.explain(clientRequest, selected), variantCount: storage.variantCount(of: clientRequest),
-      selected: selected?.response, varyNames: storage.varyNames(of: clientRequest),
-      lastRefusal: clientRequest.key.flatMap { store.activity.file?.lastRefusal(of: $0) },
+      decision: client.explain(clientRequest, selected), variantCount: variants.count,
+      selected: selected?.response,
+      varyNames: Set(variants.flatMap { $0.vary.fields }.filter { !$0.isForm }.map(\.name)).sorted(),
+      lastRefusal: lastRefusal(of: lookups),
       maximumBodyByteCount: TieredStorage.maximumBodyByteCount(ofCapacity: capacityByteCount),
       machine: machine,
       cachingRules: rules.matches(
         of: head.url, contentType: selected?.fields["Content-Type"], hasResponse: selected != nil),
-      partition: clientRequest.partition, key: clientRequest.key)
+      partition: clientRequest.partition, key: clientRequest.identity)
+  }
+
+  /// Returns the last refusal of a response to one of the requests.
+  private func lastRefusal(of requests: [CachingClientRequest]) -> StorageRefusal? {
+    let keys = Set(requests.flatMap { [$0.key, $0.identity] }.compactMap { $0 })
+    return keys.compactMap { store.activity.file?.lastRefusal(of: $0) }.max { $0.time < $1.time }
   }
 }
 
@@ -106,10 +115,11 @@ private struct InspectedStorage: ResponseStorage {
     request.key.map { store.inspectVariants(of: $0).count } ?? 0
   }
 
-  func varyNames(of request: CachingClientRequest) -> [String] {
-    let variants = request.key.map { store.inspectVariants(of: $0) } ?? []
-    return Set(variants.flatMap { $0.vary.fields }.filter { !$0.isForm }.map(\.name)).sorted()
+  func variants(of requests: [CachingClientRequest]) -> [StoredResponse] {
+    requests.compactMap(\.key).flatMap { store.inspectVariants(of: $0) }
   }
+
+  func keySpaceRecord(at key: RequestKey) -> HeaderFields? { store.inspect(key) { _ in true }?.fields }
 
   // Nothing reads the body of an explained response.
   func body(of entry: Entry) -> Data { Data() }
@@ -131,20 +141,14 @@ private struct InspectedStorage: ResponseStorage {
 }
 
 extension CacheDirectory {
-  /// Returns the cache key of a query; nil if its content is too large for one.
+  /// Returns the cache keys under which the response to a request may be stored, in the order of lookups.
   ///
-  /// If no query of the URL is stored, it is a key under which nothing is stored.
-  func queryKey(_ head: RequestHead, _ content: Data, partition: String, options: CachingOptions) -> RequestKey? {
+  /// - Parameter content: The content of a query; nil for a GET.
+  func keys(of head: RequestHead, _ content: Data?, partition: String, options: CachingOptions) -> [RequestKey] {
     let request = CachingClientRequest(
-      head: head, body: .bytes(content), partition: partition, overrides: RequestOverrides(treatsAsQuery: true))
+      head: head, body: content.map { .bytes($0) }, partition: partition,
+      overrides: RequestOverrides(treatsAsQuery: content != nil))
     let storage = InspectedStorage(store: store, options: options, isCutOff: false)
-    return CachingClient(storage: storage, options: options).placedQuery(request)?.key
-  }
-
-  /// Returns the cache key of the URLs that are equivalent to that of a request; nil if its path has no No-Vary-Search.
-  func equivalentKey(_ head: RequestHead, partition: String, options: CachingOptions) -> RequestKey? {
-    let storage = InspectedStorage(store: store, options: options, isCutOff: false)
-    return CachingClient(storage: storage, options: options)
-      .equivalentPlace(of: CachingClientRequest(head: head, partition: partition))?.key
+    return CachingClient(storage: storage, options: options).lookups(of: request).compactMap(\.key)
   }
 }

@@ -6,6 +6,17 @@ import ResponseStore
 
 /// The stored responses of one URL.
 extension CacheDirectory {
+  /// The maximum number of responses for single users that ``variants(of:method:content:partition:selectedBy:options:)``
+  /// returns: 128.
+  package static let maximumUserCount = 128
+
+  /// Returns the keys of the newest responses to GET requests for a URL that are for one user each.
+  private func keysOfUsers(of key: RequestKey) -> [RequestKey] {
+    guard !store.inspectVariants(of: key.urlSpace).isEmpty else { return [] }
+    let entries = store.entries(coveredBy: .resource(key.bytes)).filter { $0.isCovered && $0.key.isOfUser }
+    return entries.sorted { $0.storedAt > $1.storedAt }.prefix(Self.maximumUserCount).map(\.key)
+  }
+
   /// A stored response of a URL, without its body.
   package struct Variant: Sendable {
     /// The response.
@@ -29,31 +40,40 @@ extension CacheDirectory {
   ///   - fields: The header fields of the request that selects a variant.
   ///   - options: The options of the cache that selects it.
   /// - Returns: Nil if the text cannot be the URL of a stored response.
-  /// - Complexity: O(log entries) for each variant. Its body is read once, to compare the checksum.
+  /// Of a URL with responses for single users, the newest ``maximumUserCount`` of these are returned.
+  ///
+  /// - Complexity: O(log entries) for each variant. Its body is read once, to compare the checksum. If there are responses
+  ///   for single users, O(entries).
   package func variants(
     of url: String, method: String, content: Data? = nil, partition: String, selectedBy fields: HeaderFields,
     options: CachingOptions
   ) -> [Variant]? {
     var namesUser = false
-    guard var key = RequestKey(urlString: url, method: method, partition: partition, hasUser: &namesUser) else {
+    guard let key = RequestKey(urlString: url, method: method, partition: partition, hasUser: &namesUser) else {
       return nil
     }
     let head = URL(string: url).map { RequestHead(method: method, url: $0, fields: fields).withFoundationDefaults }
-    if let content {
-      guard let head, let query = queryKey(head, content, partition: partition, options: options) else { return [] }
-      key = query
-    } else if store.inspectVariants(of: key).isEmpty, let head,
-      let equivalent = equivalentKey(head, partition: partition, options: options)
-    {
-      key = equivalent
+    var keys = [key]
+    if let head, content != nil || method == "GET" {
+      keys = self.keys(of: head, content, partition: partition, options: options)
+    } else if content != nil {
+      return []
     }
-    let selected = head.flatMap { head in
-      store.inspect(key) { $0.matches(head, options: options, credentialDigest: store.credentialDigest) }
+    var selected: StoredResponse?
+    if let head {
+      for key in keys where selected == nil {
+        selected = store.inspect(key) { $0.matches(head, options: options, credentialDigest: store.credentialDigest) }
+      }
     }
-    let variants = store.inspectVariants(of: key).map { response in
-      Variant(
-        response: response, isSelected: selected.map { $0.rowID == response.rowID } ?? false,
-        queryContent: key.queryContent)
+    // The responses of an equivalent URL are those of this one only if it has none of its own.
+    let ownKeys = content == nil ? [key] + keysOfUsers(of: key) : keys
+    let shown = ownKeys.contains { !store.inspectVariants(of: $0).isEmpty } ? ownKeys : keys
+    let variants = Set(shown).flatMap { key in
+      store.inspectVariants(of: key).map { response in
+        Variant(
+          response: response, isSelected: selected.map { $0.rowID == response.rowID } ?? false,
+          queryContent: key.queryContent)
+      }
     }
     return variants.sorted { one, other in
       one.isSelected != other.isSelected ? one.isSelected : one.response.storedAt > other.response.storedAt

@@ -22,14 +22,17 @@ final class PurgeHistory: Sendable {
   /// - Parameters:
   ///   - number: The position at which the response was requested.
   ///   - last: The last purge of the epoch, as ``FleetFile/lastAnnounced(inEpochOf:)`` returns it.
+  ///   - isEquivalent: Whether the response is also one for equivalent URLs (No-Vary-Search).
   ///   - groups: Returns the cache groups of the response. Called only if there are purges of groups.
   func mayCover(
-    _ key: [UInt8], after number: UInt64, upTo last: UInt64, inEpoch epoch: UInt64, groups: () -> [String]
+    _ key: RequestKey, after number: UInt64, upTo last: UInt64, inEpoch epoch: UInt64, isEquivalent: Bool,
+    groups: () -> [String]
   ) -> Bool {
     guard number < last else { return false }
     return index.withLock { index in
       index.catchUp(to: last, inEpoch: epoch, in: file)
-      return index.mayCover(key, after: number, groups: groups)
+      if index.mayCover(key.bytes, after: number, groups: groups) { return true }
+      return isEquivalent && index.mayCoverEquivalents(of: key, after: number)
     }
   }
 
@@ -73,14 +76,29 @@ final class PurgeHistory: Sendable {
       switch scope {
       // A date covers all responses of before: when another machine stored its copy is not known.
       case .everything, .since: everything = last
-      case .prefix(let bytes), .target(let bytes):
-        prefixLengths.insert(bytes.count)
-        numbers[ScopeHash(bytes).value(.prefix)] = last
+      case .prefix(let bytes), .target(let bytes): insert(prefix: bytes)
+      // All partitions, which covers more.
+      case .resource(let bytes): insert(prefix: Array(RequestKey(storedBytes: bytes).targetPrefix))
       case .key(let bytes): numbers[ScopeHash(bytes).value(.key)] = last
       case .group(let origin, let name):
         originLengths.insert(origin.count)
         numbers[ScopeHash(origin).value(.group, name)] = last
       case .digested, .digestedGroup: digested[scope] = last
+      }
+    }
+
+    private mutating func insert(prefix bytes: [UInt8]) {
+      prefixLengths.insert(bytes.count)
+      numbers[ScopeHash(bytes).value(.prefix)] = last
+      if let path = RequestKey.path(ofURLsWith: bytes) { numbers[ScopeHash(path).value(.path)] = last }
+    }
+
+    /// Whether a purge of an equivalent URL may cover a response. A purge of a whole path also has its prefix.
+    func mayCoverEquivalents(of key: RequestKey, after number: UInt64) -> Bool {
+      if let last = numbers[ScopeHash(key.path).value(.path)], last > number { return true }
+      let space = key.searchSpace.bytes
+      return digested.contains { scope, last in
+        last > number && scope.covers(key: space, storedAt: .distantFuture) { [] }
       }
     }
 
@@ -121,13 +139,13 @@ final class PurgeHistory: Sendable {
 
 /// A hash of the bytes of a scope, which has a value for each beginning of a key (FNV-1a).
 private struct ScopeHash {
-  enum Kind: UInt8 { case prefix, key, group }
+  enum Kind: UInt8 { case prefix, key, group, path }
 
   private var state: UInt64 = 0xCBF2_9CE4_8422_2325
 
   init() {}
 
-  init(_ bytes: [UInt8]) {
+  init(_ bytes: some Sequence<UInt8>) {
     for byte in bytes { append(byte) }
   }
 

@@ -181,7 +181,10 @@ final class SharedObjects: Sendable {
     guard let last = file.lastAnnounced(inEpochOf: position) else { return false }
     // A 304 need not name the groups of the representation, so any purge may cover it.
     if object.isNotModified { return object.seq >= last }
-    return !history.mayCover(request.key.bytes, after: object.seq, upTo: last, inEpoch: position.epochNumber) {
+    return !history.mayCover(
+      request.key, after: object.seq, upTo: last, inEpoch: position.epochNumber,
+      isEquivalent: object.fields.contains("No-Vary-Search")
+    ) {
       CacheGroups.groups(of: object.fields)
     }
   }

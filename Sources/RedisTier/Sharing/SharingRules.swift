@@ -8,7 +8,7 @@ import HTTPCaching
 /// Nothing of a request with credentials, conditions of its own, a range, or a partition that is not shared ever leaves
 /// the machine. Of the content of a query only a digest does.
 struct SharedRequest: Sendable {
-  /// The key that purges cover: that of the URL, or of the space of the URL's queries.
+  /// The key that purges cover: that of the URL, or for a query that of the URL's key space.
   let key: RequestKey
   /// The key of the object in Redis: ``key``, for a query with a digest of its content.
   let objectKey: [UInt8]
@@ -26,7 +26,7 @@ struct SharedRequest: Sendable {
     if let content = context.content {
       if case .inContext? = request.body { return nil }
       var digest: [UInt8] = []
-      content.withKeyedBytes { digest = settings.digest([UInt8]($0)) }
+      content.withKeyedBytes { digest = settings.digest(Array(request.head.method.utf8) + [0] + [UInt8]($0)) }
       objectKey = context.key.bytes + [0] + digest
     } else {
       guard request.head.method == "GET", request.body == nil else { return nil }

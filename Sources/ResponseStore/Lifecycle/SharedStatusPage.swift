@@ -31,6 +31,9 @@ final class SharedStatusPage: @unchecked Sendable {
     case openCount = 232
     /// The generation that ``openCount`` counts.
     case openedGeneration = 240
+    /// A generation, plus 1, in which no response with No-Vary-Search was stored; see
+    /// ``StoreContext/mayHaveEquivalentURLs``.
+    case plainGeneration = 248
     /// The number of the index file in use; see ``IndexMapping``. 0 if there is none, and the disk tier is off. The
     /// holder of the database's write lock changes it. A number of an ended generation, from a process that was
     /// suspended, counts as none until the next write transaction.

@@ -53,7 +53,7 @@ final class StoreContext: Sendable {
   enum Issue: Hashable, Sendable {
     case corruptRecord, absentIndex, fullDisk, fileSizeLimit, fullDatabase, fullIndex, fullQueue
     case failed, failedRead, failedWrite, failedRemoval, failedEviction
-    case failedClosing, resized, lowCapacity, forked, oversizedBody, oversizedHead
+    case failedClosing, resized, lowCapacity, forked, oversizedBody, oversizedHead, tooManyVariants
   }
 
   struct MaintenanceSignal {
@@ -100,6 +100,14 @@ final class StoreContext: Sendable {
   /// Removals then count, even if this process must open the data again.
   @inline(__always)
   var isGenerationInUse: Bool { statusPage[.generation] == generation }
+
+  /// Whether a response with No-Vary-Search may be stored. While no process has stored one in this generation, a miss of
+  /// a URL needs no lookup for equivalent ones. Costs a load.
+  @inline(__always)
+  var mayHaveEquivalentURLs: Bool { statusPage[.plainGeneration] != generation + 1 }
+
+  /// Call this before the record of a path's key space can be found.
+  func noteEquivalentURLs() { statusPage[.plainGeneration] = 0 }
 
   /// Whether the store has neither failed nor been closed. Never traps.
   var isOpen: Bool { state.load(ordering: .relaxed) == State.open.rawValue && isGenerationInUse }

@@ -61,6 +61,7 @@ extension StoreDirectory {
     }
     Self.synchronize(path)
     indexNumber.value = 0
+    lockedStatusPage[.plainGeneration] = generation + 1
   }
 
   /// Deletes the files of generations that have ended. Call this with the open lock.

@@ -36,7 +36,8 @@ extension Writer {
   ///
   /// - Parameter budget: The number of records that may be examined; reduced by those that were.
   /// - Returns: The number of deleted records, and whether the removal is applied. If not, the next transaction
-  ///   continues with it: the removal of a key never becomes a tombstone, because its few records are found at once.
+  ///   continues with it: the removal of a key or a resource never becomes a tombstone, because its few records are found
+  ///   at once.
   private func apply(
     _ tombstone: Tombstone, budget: inout Int, changes: inout RecordChanges, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> (removed: Int, isApplied: Bool) {
@@ -51,7 +52,7 @@ extension Writer {
       }
       if next == nil { return (removed, true) }
     }
-    if case .key = tombstone.scope { return (removed, false) }
+    if tombstone.scope.keys != nil { return (removed, false) }
     try database.addTombstone(tombstone, changes: &changes, in: transaction)
     return (removed, true)
   }
@@ -61,10 +62,11 @@ extension Writer {
   private func directRows(
     of tombstone: Tombstone, budget: inout Int, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> [UInt64]? {
-    if case .key(let key) = tombstone.scope {
-      let rows = database.candidateRows(ofTag: key.withUnsafeBytes { database.tag(of: $0) })
+    if let keys = tombstone.scope.keys {
+      let tags = Set(keys.map { $0.withUnsafeBytes { database.tag(of: $0) } })
+      let rows = tags.flatMap { database.candidateRows(ofTag: $0) }
       budget -= max(rows.count, 1)
-      return rows
+      return rows.sorted()
     }
     let selection = database.selection(of: [tombstone])
     let found = try database.rows(

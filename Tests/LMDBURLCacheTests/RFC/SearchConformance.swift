@@ -129,9 +129,9 @@ enum SearchConformance {
 
   static let changes: [ConformanceCase] = [
     search(
-      "nvs-latest-value", .optional, rows: [116], .origin(searching(#"params=("a")"#), suffix: "?a=1"),
+      "nvs-several-values", .optional, rows: [116], .origin(searching(#"params=("a")"#), suffix: "?a=1"),
       .origin(searching(#"params=("b")"#), suffix: "?b=1&c"), .stored(bodyOf: 1, suffix: "?b=2&c"),
-      .origin(suffix: "?a=2")),
+      .stored(bodyOf: 0, suffix: "?a=2")),
     search(
       "nvs-field-ends", .required, rows: [117], .origin(searching("params"), suffix: "?a=1"),
       .origin(control("max-age=60"), suffix: "?a=2") { $0.policy = .reloadIgnoringLocalCacheData },

@@ -1,4 +1,3 @@
-import CacheModel
 import HTTPCaching
 
 #if canImport(FoundationEssentials)
@@ -6,47 +5,6 @@ import HTTPCaching
 #else
   import Foundation
 #endif
-
-/// How the key of a request was made, if it is not that of its URL.
-@usableFromInline
-final class KeyPlacement: Sendable {
-  /// A query, whose key contains a digest of its content.
-  struct Query: Sendable {
-    let method: String
-    /// The content to send; nil for none.
-    let body: RequestBodySource?
-    let content: QueryContent
-  }
-
-  /// The query, which the caching client treats as a GET of its equivalent resource (RFC 10008, section 2.2). Nil for other
-  /// requests.
-  let query: Query?
-  /// The variation of the space of equivalent URLs in which the key is; nil for other keys.
-  let variation: URLVariation?
-  /// The key that the machines of a fleet have in common, which has no nonce; nil for the record of a space.
-  let sharedKey: RequestKey?
-
-  private init(query: Query?, variation: URLVariation?, sharedKey: RequestKey?) {
-    self.query = query
-    self.variation = variation
-    self.sharedKey = sharedKey
-  }
-
-  /// The placement of a query in the space with a key.
-  convenience init(_ query: Query, in space: RequestKey) {
-    self.init(query: query, variation: nil, sharedKey: space)
-  }
-
-  /// The placement of a URL in a space of equivalent URLs.
-  ///
-  /// - Parameter urlKey: The key of the URL itself.
-  convenience init(_ variation: URLVariation, urlKey: RequestKey) {
-    self.init(query: nil, variation: variation, sharedKey: urlKey)
-  }
-
-  /// The placement of the record of a space.
-  static let space = KeyPlacement(query: nil, variation: nil, sharedKey: nil)
-}
 
 /// The part of a query that its cache key represents: the content, and the fields that change its meaning (RFC 10008,
 /// section 2.7).
@@ -161,7 +119,7 @@ extension CachingClientRequest {
   @inlinable public var isQuery: Bool { head.method == "QUERY" || head.method == "POST" && overrides.treatsAsQuery }
 
   /// The query as a part of a key; nil for another request, and for a query that goes past the cache.
-  var query: KeyPlacement.Query? {
+  var query: KeyPlace.Query? {
     guard isQuery, !head.namesOtherHost else { return nil }
     let content: Data
     switch body {
@@ -169,17 +127,8 @@ extension CachingClientRequest {
     case .bytes(let bytes) where bytes.count <= Self.maximumQueryContentByteCount: content = bytes
     case .bytes, .inContext: return nil
     }
-    return KeyPlacement.Query(
+    return KeyPlace.Query(
       method: head.method, body: body,
       content: QueryContent(content, fields: head.fields, normalForm: overrides.queryNormalForm))
-  }
-
-  /// Whether the key is that of the URL, and not one in a key space.
-  package var isForURL: Bool { placement == nil }
-
-  /// The request under the key of its URL.
-  var atURL: CachingClientRequest {
-    guard placement?.variation != nil, let key = placement?.sharedKey else { return self }
-    return placed(at: key, nil)
   }
 }
