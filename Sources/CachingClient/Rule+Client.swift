@@ -68,7 +68,8 @@ extension Rule {
   package static let storageRefusals: [Rule] = [
     .methodNotCached, .headOnlyUpdates, .postNotCached, .notHTTP, .interim, .statusNotCached, .notModifiedNotStored,
     .partNotUsable, .malformedField, .tooManyFields, .requestNoStore, .noStore, .mustUnderstand, .privateResponse,
-    .authorization, .varyStar, .varyExtended, .noGround, .bodyTooLarge, .recordTooLarge, .incompleteBody, .unprovenEnd,
+    .authorization, .varyStar, .varyExtended, .tooManyVariants, .noGround, .bodyTooLarge, .recordTooLarge,
+    .incompleteBody, .unprovenEnd,
     .eventStream,
     .invalidatedInFlight, .refusedByCaller, .storingDisallowed, .redirectOfIgnoredParameter, .unseenCredentials,
     .otherHost, .requestWithContent, .contentNotKeyed,

@@ -67,6 +67,9 @@ extension Rule {
   /// The `Vary` of a 304 or a response to HEAD names fields that are not in the Vary key of the stored response.
   public static let varyExtended = Rule(
     "vary-extended", "9111 4.1", "the updated Vary names more fields than the stored one")
+  /// The URL has the maximum number of variants, and a new one replaced the oldest.
+  public static let tooManyVariants = Rule(
+    "too-many-variants", "9111 4.1", "a newer variant replaced the oldest of too many")
   /// Nothing in the response permits storing it.
   public static let noGround = Rule("no-ground", "9111 3", "no lifetime, no permission, status not cacheable")
 

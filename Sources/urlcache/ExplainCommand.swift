@@ -162,9 +162,9 @@ private struct ExplanationReport {
       + (explanation.selected == nil ? "; none matches the request" : "")
   }
 
-  /// The last refusal to store a response for a URL without a stored response.
+  /// The last refusal to store a response, if none is stored that matches the request.
   private var refusal: (rule: Rule, time: Date)? {
-    guard explanation.variantCount == 0, let refusal = explanation.lastRefusal else { return nil }
+    guard explanation.selected == nil, let refusal = explanation.lastRefusal else { return nil }
     let known = Rule.storageRefusals.first { $0.id == refusal.rule }
     return (known ?? Rule(refusal.rule, "unknown", "a rule of another version of this tool"), refusal.time)
   }

@@ -13,6 +13,8 @@ enum StorageFormat {
 
   /// The maximum number of variants of a key. A further variant replaces the oldest.
   static let maximumVariantCountPerKey = 128
+  /// The rule, as in `HTTPCaching`, by which variants that are replaced for this reason are counted and explained.
+  static let tooManyVariantsRule = "too-many-variants"
 }
 
 /// The sizes of the storage format that follow from the capacity.

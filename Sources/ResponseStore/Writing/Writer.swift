@@ -293,7 +293,18 @@ struct Writer: Sendable {
     result.writes += 1
     result.writtenByteCount += write.head.bytes.count + write.bodyApart.count
     if others.replaced > 0 { result.removed[.replaced, default: 0] += others.replaced }
-    if others.pushedOut > 0 { result.removed[.tooManyVariants, default: 0] += others.pushedOut }
+    if others.pushedOut > 0 { notePushedOut(others.pushedOut, by: write, &result) }
+  }
+
+  /// Reports variants that a new one replaced because their key had the maximum number of them.
+  private func notePushedOut(_ count: Int, by write: PendingWrite, _ result: inout WriteResult) {
+    result.removed[.tooManyVariants, default: 0] += count
+    let key = write.head.layout { RequestKey(storedBytes: Array($0.key)) }
+    context.counts.activity.countRefusal(StorageFormat.tooManyVariantsRule, of: key)
+    context.log(
+      .tooManyVariants,
+      "A URL has \(StorageFormat.maximumVariantCountPerKey) variants, and each new one replaces the oldest. Its Vary names "
+        + "fields with too many values; a rule or an override can ignore them. Further cases are only counted")
   }
 
   // MARK: Failure
