@@ -233,7 +233,7 @@ struct FleetClockTests {
         removal(since.encodedBytes, isSoft: isSoft, isClockOff: true) == Removal(.everything, isSoft: isSoft))
       let host = RemovalScope.host("a.example")
       #expect(removal(host.encodedBytes, isSoft: isSoft, isClockOff: true) == Removal(host, isSoft: isSoft))
-      #expect(removal([255], isSoft: isSoft, isClockOff: false) == Removal(.everything))
+      #expect(removal([255], isSoft: isSoft, isClockOff: false) == Removal(.everything, isSoft: isSoft))
     }
   }
 
