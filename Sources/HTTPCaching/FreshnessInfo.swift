@@ -101,22 +101,41 @@ public struct FreshnessInfo: Sendable, Hashable {
 
   /// Returns the age in seconds at `now`: the initial age plus the time since receipt (RFC 9111, section 4.2.3).
   ///
-  /// Never negative. If the clock was set back, no time has passed.
-  public func currentAge(at now: Date) -> Double {
-    let resident = now.timeIntervalSinceReferenceDate - responseTime.timeIntervalSinceReferenceDate
+  /// Never negative. If the clock was set back since, the time since receipt counts as 0; see ``isFresh(at:)``.
+  public func currentAge(at now: Date) -> Double { age(afterResidence: residence(at: now)) }
+
+  /// Returns the seconds since the receipt; negative if the clock was set back since.
+  private func residence(at now: Date) -> Double {
+    now.timeIntervalSinceReferenceDate - responseTime.timeIntervalSinceReferenceDate
+  }
+
+  private func age(afterResidence resident: Double) -> Double {
     // Comparisons with NaN are false, so a corrupt member leads to 0 or the maximum, never to a trap.
     let age = (initialAge > 0 ? initialAge : 0) + (resident > 0 ? resident : 0)
     return age < Self.maximumSeconds ? age : Self.maximumSeconds
   }
 
-  /// Returns the remaining freshness lifetime (TTL) in seconds at `now`; negative when stale.
+  /// Returns the remaining freshness lifetime (TTL) in seconds at `now`; 0 or negative when stale.
   public func timeToLive(at now: Date) -> Double {
-    flags.isDisjoint(with: .neverFresh) ? lifetime - currentAge(at: now) : min(0, lifetime - currentAge(at: now))
+    let remaining = lifetime - currentAge(at: now)
+    return flags.isDisjoint(with: .neverFresh) && !isFromFuture(at: now) ? remaining : min(0, remaining)
   }
 
   /// Whether the response is fresh at `now`: its lifetime exceeds its age (RFC 9111, section 4.2).
+  ///
+  /// A response that was received after `now` is stale, because the clock was set back since, and its age is unknown.
   public func isFresh(at now: Date) -> Bool {
-    flags.isDisjoint(with: .neverFresh) && lifetime > currentAge(at: now)
+    let resident = residence(at: now)
+    return flags.isDisjoint(with: .neverFresh) && resident >= 0 && lifetime > age(afterResidence: resident)
+  }
+
+  /// Whether the time of receipt is after `now`, because the clock was set back since. Then the age is unknown.
+  ///
+  /// No difference is tolerated: all threads and processes of a machine read one clock, decisions read it after they
+  /// found the response, and machines of a fleet exchange ages instead of times.
+  func isFromFuture(at now: Date) -> Bool {
+    // The comparison is false for a corrupt time that is NaN.
+    !(residence(at: now) >= 0)
   }
 
   /// Returns the seconds from `now` during which the response can be used without a successful validation.
@@ -128,6 +147,7 @@ public struct FreshnessInfo: Sendable, Hashable {
     let timeToLive = timeToLive(at: now)
     guard !flags.contains(.stale), ReuseEvaluation.staleForbidden(self, options) == nil else { return timeToLive }
     if options.servesStaleWhenUnreachable { return .infinity }
+    if hasUnknownStaleness(at: now) { return timeToLive }
     let windowOnError = staleIfError >= 0 ? staleIfError : options.staleIfErrorByDefault ?? 0
     return timeToLive + max(0, staleWhileRevalidate, windowOnError)
   }
@@ -145,8 +165,12 @@ public struct FreshnessInfo: Sendable, Hashable {
     return info
   }
 
-  /// Whether a soft purge ended the lifetime at a time that is in the future, because the clock was set back since.
-  func endsInFuture(atAge age: Double) -> Bool { flags.contains(.softPurged) && age < lifetime }
+  /// Whether the clock was set back since the response was received, or since a soft purge ended its lifetime.
+  ///
+  /// Then it is unknown for how long it has been stale, and no window for stale responses is open.
+  func hasUnknownStaleness(at now: Date) -> Bool {
+    isFromFuture(at: now) || flags.contains(.softPurged) && currentAge(at: now) < lifetime
+  }
 
   /// Returns the age in whole seconds, rounded down, as in an `Age` field.
   public func wholeAge(at now: Date) -> Int {

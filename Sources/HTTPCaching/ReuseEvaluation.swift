@@ -112,7 +112,10 @@ struct ReuseEvaluation {
     return .fresh(.fresh)
   }
 
-  private var lifetimeFigures: [DecisionCheck.Figure] { .given(("age", age), ("lifetime", freshness.lifetime)) }
+  private var lifetimeFigures: [DecisionCheck.Figure] {
+    let ahead = freshness.isFromFuture(at: now) ? freshness.responseTime.timeIntervalSince(now) : nil
+    return .given(("age", age), ("lifetime", freshness.lifetime), ("received after now by", ahead))
+  }
 
   /// Permits the stored response for a policy that accepts any age.
   private func anyAge() -> Permission {
@@ -138,16 +141,20 @@ struct ReuseEvaluation {
     }
     // 9111 5.2.1.2, within the limit of the request's max-age.
     let limit = directives.maxAge.map { min($0, freshness.lifetime) } ?? freshness.lifetime
-    // A malformed max-stale is negative, as is the staleness if the clock was set back since a soft purge.
-    let isAccepted = directives.maxStale.map { $0 >= 0 && age - limit <= $0 && directives.minFresh == nil } ?? false
+    let isFromFuture = freshness.isFromFuture(at: now)
+    // An unknown age is within no limit. A malformed max-stale is negative, as is the staleness if the clock was set
+    // back since a soft purge.
+    let isAccepted =
+      directives.maxStale.map {
+        $0 >= (isFromFuture ? FreshnessInfo.maximumSeconds : 0) && age - limit <= $0 && directives.minFresh == nil
+      } ?? false
     if trace.check(
       .maxStale, isAccepted, .given(("stale for", staleness), ("max-stale of the request", directives.maxStale)))
     {
       return .stale(revalidatesInBackground: false, .maxStale)
     }
     // 5861 3, unless the request requires a fresher response.
-    // If the clock was set back since a soft purge, the time since the purge is unknown, and no window is open.
-    let window = freshness.endsInFuture(atAge: age) ? -1 : freshness.staleWhileRevalidate
+    let window = freshness.hasUnknownStaleness(at: now) ? -1 : freshness.staleWhileRevalidate
     // A max-stale that would permit this response has been accepted above.
     let isPermitted =
       directives.maxStale == nil && directives.minFresh == nil && directives.maxAge.map { age <= $0 } ?? true
@@ -157,7 +164,7 @@ struct ReuseEvaluation {
     {
       return .stale(revalidatesInBackground: !directives.onlyIfCached, .staleWhileRevalidate)
     }
-    let rule: Rule = freshness.flags.contains(.softPurged) ? .softPurged : .stale
+    let rule: Rule = freshness.flags.contains(.softPurged) ? .softPurged : isFromFuture ? .clockSetBack : .stale
     trace.conclude(rule, lifetimeFigures)
     return .askOrigin(rule)
   }
@@ -202,7 +209,7 @@ struct ReuseEvaluation {
     }
     let conditional = Reuse.validation(of: stored)
     let staleOnError = StaleOnError(
-      freshness: freshness, age: age, directives: directives, policy: policy, options: options)
+      freshness: freshness, now: now, directives: directives, policy: policy, options: options)
     return conditional.isEmpty
       ? .fetch(staleOnError: staleOnError, rule)
       : .revalidate(conditional: conditional, staleOnError: staleOnError, rule)

@@ -116,6 +116,9 @@ extension Rule {
     "proxy-revalidate", "9111 5.2.2.8", "stale, with proxy-revalidate or s-maxage")
   /// The response is stale.
   public static let stale = Rule("stale", "9111 4.2.4", "the stored response is stale")
+  /// The response was received after the present time, because the clock was set back since, so its age is unknown.
+  public static let clockSetBack = Rule(
+    "clock-set-back", "9111 4.2.3", "received after the present time, because the clock was set back")
   /// A soft purge made the response stale.
   public static let softPurged = Rule("soft-purged", "9111 4.2.4", "a soft purge made the stored response stale")
   /// The response was stored under the rules of another cache mode.

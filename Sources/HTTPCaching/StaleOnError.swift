@@ -47,9 +47,9 @@ extension StaleOnError {
   /// Every permission, also that of the request's own `stale-if-error`, ends where `max-age` of the request ends, and
   /// `min-fresh` of the request excludes it.
   ///
-  /// - Parameter age: The present age of the response in seconds.
+  /// - Parameter now: The time of the decision.
   init(
-    freshness: FreshnessInfo, age: Double, directives: RequestDirectives, policy: RequestPolicy, options: CachingOptions
+    freshness: FreshnessInfo, now: Date, directives: RequestDirectives, policy: RequestPolicy, options: CachingOptions
   ) {
     self = .forbidden
     if let rule = ReuseEvaluation.staleForbidden(freshness, options) {
@@ -65,7 +65,7 @@ extension StaleOnError {
     var window =
       directives.staleIfError
       ?? (freshness.staleIfError >= 0 ? freshness.staleIfError : options.staleIfErrorByDefault ?? -1)
-    if freshness.endsInFuture(atAge: age) { window = -1 }
+    if freshness.hasUnknownStaleness(at: now) { window = -1 }
     if window >= 0 {
       let staleAt = freshness.responseTime.addingTimeInterval(freshness.lifetime - freshness.initialAge)
       let until = staleAt.addingTimeInterval(min(window, FreshnessInfo.maximumSeconds))
@@ -75,9 +75,11 @@ extension StaleOnError {
       untilWhenUnreachable = .distantFuture
       if window < 0 { rule = .disconnected }
     }
-    // 9111 5.2.1.1: an error does not make the client accept an older response.
+    // 9111 5.2.1.1: an error does not make the client accept an older response, or one of unknown age.
     if let maximum = directives.maxAge {
-      let end = freshness.responseTime.addingTimeInterval(maximum - freshness.initialAge)
+      let end =
+        freshness.isFromFuture(at: now)
+        ? Date.distantPast : freshness.responseTime.addingTimeInterval(maximum - freshness.initialAge)
       untilAfterError = untilAfterError.map { min($0, end) }
       untilWhenUnreachable = untilWhenUnreachable.map { min($0, end) }
     }

@@ -300,6 +300,63 @@ struct FreshnessTests {
     #expect(staleOnError.mayServe(after: .status(500), now: now) == isInWindow)
   }
 
+  @Test(
+    "A response that was received after the present time is stale, for an unknown time",
+    arguments: [
+      ("max-age=600", [], .useProtocolCachePolicy, -0.001, "revalidate:clock-set-back"),
+      ("max-age=600", [], .useProtocolCachePolicy, 0, "serve:fresh"),
+      ("max-age=600", [], .useProtocolCachePolicy, -315_576_000, "revalidate:clock-set-back"),
+      ("max-age=600, must-revalidate", [], .useProtocolCachePolicy, -1, "revalidate:must-revalidate"),
+      ("max-age=600, stale-while-revalidate=900", [], .useProtocolCachePolicy, -1, "revalidate:clock-set-back"),
+      (
+        "max-age=600, immutable", [("Cache-Control", "max-age=0")], .useProtocolCachePolicy, -1,
+        "revalidate:clock-set-back"
+      ),
+      ("max-age=600", [("Cache-Control", "max-stale=900")], .useProtocolCachePolicy, -1, "revalidate:clock-set-back"),
+      ("max-age=600", [("Cache-Control", "max-stale")], .useProtocolCachePolicy, -1, "stale:max-stale"),
+      ("max-age=600", [], .returnCacheDataElseLoad, -1, "stale:any-age"),
+      ("max-age=600", [], .reloadRevalidatingCacheData, -1, "revalidate:revalidate"),
+    ] as [(String, Lines, RequestPolicy, Double, String)])
+  func receivedInFuture(
+    value: String, request: Lines, policy: RequestPolicy, elapsed: Double, expected: String
+  ) throws {
+    let stored = try #require(Exchange(response: dated([("Cache-Control", value), ("ETag", "\"a\"")])).stored)
+    let now = start.addingTimeInterval(elapsed)
+    let decision = Reuse.decide(
+      request: RequestHead(url: target, fields: fields(request)), stored: stored, policy: policy, now: now,
+      options: CachingOptions())
+    #expect(word(decision) == expected)
+    #expect(stored.freshness.isFresh(at: now) == (elapsed >= 0))
+    #expect((stored.freshness.timeToLive(at: now) > 0) == (elapsed >= 0))
+  }
+
+  @Test("A response that was received after the present time replaces no error, unless any age is accepted")
+  func receivedInFutureAndError() throws {
+    let fields: Lines = [("Cache-Control", "max-age=600, stale-if-error=900"), ("ETag", "\"a\"")]
+    let stored = try #require(Exchange(response: dated(fields)).stored)
+    let now = start.addingTimeInterval(-1)
+    func mayServe(_ request: Lines, _ options: CachingOptions) -> Bool? {
+      let decision = Reuse.decide(
+        request: head(request), stored: stored, policy: .useProtocolCachePolicy, now: now, options: options)
+      guard case .revalidate(_, let staleOnError, _) = decision else { return nil }
+      return staleOnError.mayServe(after: .unreachable, now: now)
+    }
+    #expect(mayServe([], CachingOptions()) == false)
+    #expect(mayServe([("Cache-Control", "stale-if-error=900")], CachingOptions()) == false)
+    let anyAge = privately { $0.servesStaleWhenUnreachable = true }
+    #expect(mayServe([], anyAge) == true)
+    #expect(mayServe([("Cache-Control", "max-age=900")], anyAge) == false)
+  }
+
+  @Test("A time of receipt that is not a number is stale")
+  func receivedAtNoTime() throws {
+    var freshness = try #require(Exchange(response: Self.aged("5")).stored).freshness
+    freshness.responseTime = Date(timeIntervalSinceReferenceDate: .nan)
+    // Foundation cannot describe such a time in a failure.
+    let isFresh = freshness.isFresh(at: start)
+    #expect(!isFresh)
+  }
+
   /// Row 48: the age never decreases; a clock that is set back cannot make a response younger.
   @Test func ageWithAClockSetBack() throws {
     let freshness = try #require(Exchange(response: Self.aged("5")).stored).freshness
