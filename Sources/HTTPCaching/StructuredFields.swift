@@ -176,9 +176,7 @@ private struct StructuredFieldParser {
       at += 1
       guard case .integer? = number() else { return nil }
       return .other
-    case UInt8(ascii: "%"):
-      at += 1
-      return quoted() == nil ? nil : .other
+    case UInt8(ascii: "%"): return displayString() ? .other : nil
     case _ where first.isDigit || first == UInt8(ascii: "-"): return number()
     case _ where first.isSFTokenStart:
       while let byte = current, byte.isSFTokenByte { at += 1 }
@@ -203,6 +201,36 @@ private struct StructuredFieldParser {
       }
     }
     return nil
+  }
+
+  /// Parses a display string (RFC 9651, section 4.2.10): two lowercase hexadecimal digits after each `%`, UTF-8 in all,
+  /// and no escape with `\`.
+  private mutating func displayString() -> Bool {
+    at += 1
+    guard take(UInt8(ascii: "\"")) else { return false }
+    var text: [UInt8] = []
+    while let byte = current {
+      at += 1
+      switch byte {
+      case UInt8(ascii: "\""): return String(validating: text, as: UTF8.self) != nil
+      case UInt8(ascii: "%"):
+        guard let high = lowercaseHexadecimalDigit(), let low = lowercaseHexadecimalDigit() else { return false }
+        text.append(high << 4 | low)
+      case 0x20...0x7E: text.append(byte)
+      default: return false
+      }
+    }
+    return false
+  }
+
+  private mutating func lowercaseHexadecimalDigit() -> UInt8? {
+    guard let byte = current else { return nil }
+    at += 1
+    switch byte {
+    case UInt8(ascii: "0")...UInt8(ascii: "9"): return byte - UInt8(ascii: "0")
+    case UInt8(ascii: "a")...UInt8(ascii: "f"): return byte - UInt8(ascii: "a") + 10
+    default: return nil
+    }
   }
 
   /// Parses a byte sequence; only its alphabet is checked.
