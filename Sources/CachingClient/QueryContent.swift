@@ -13,6 +13,7 @@ package struct QueryContent: Sendable {
   private let type: String
   private let coding: String
   private let language: String
+  private let location: String
   /// The name of the normal form; empty if the content is compared as it is.
   private let formName: String
   /// The content or its normal form.
@@ -26,6 +27,7 @@ package struct QueryContent: Sendable {
     let coding = fields["Content-Encoding"]
     self.coding = coding ?? ""
     language = fields["Content-Language"] ?? ""
+    location = fields["Content-Location"] ?? ""
     // 10008 2.7: no-transform says that no normal form is wanted. Coded content has no form that could be compared.
     if let normalForm, coding == nil, !Self.forbidsTransformation(fields),
       let normal = normalForm.normalized(content, contentType: type.isEmpty ? nil : type)
@@ -41,12 +43,14 @@ package struct QueryContent: Sendable {
   /// lengths, then the content or its normal form.
   @usableFromInline
   package func withKeyedBytes(_ body: (UnsafeRawBufferPointer) -> Void) {
-    let metadataByteCount = type.utf8.count + coding.utf8.count + language.utf8.count + formName.utf8.count + 16
+    let metadataByteCount =
+      type.utf8.count + coding.utf8.count + language.utf8.count + location.utf8.count + formName.utf8.count + 20
     withUnsafeTemporaryAllocation(of: UInt8.self, capacity: metadataByteCount + keyed.count) { buffer in
       var count = 0
       Self.append(type, to: buffer, &count, writing: Self.writeMediaType)
       Self.append(coding, to: buffer, &count, writing: Self.writeLowercased)
       Self.append(language, to: buffer, &count, writing: Self.writeLowercased)
+      Self.append(location, to: buffer, &count) { $1.update(fromContentsOf: $0) }
       Self.append(formName, to: buffer, &count) { $1.update(fromContentsOf: $0) }
       let rest = UnsafeMutableRawBufferPointer(rebasing: UnsafeMutableRawBufferPointer(buffer)[count...])
       keyed.withUnsafeBytes { rest.copyMemory(from: $0) }

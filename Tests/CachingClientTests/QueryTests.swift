@@ -65,6 +65,7 @@ struct QueryTests {
       query("select 2"), query("select 1 "), query(""), query(nil), query("select 1", ["Content-Type": "text/plain"]),
       query("select 1", [:]), query("select 1", ["Content-Type": "application/sql", "Content-Encoding": "gzip"]),
       query("select 1", ["Content-Type": "application/sql", "Content-Language": "de"]),
+      query("select 1", ["Content-Type": "application/sql", "Content-Location": "/saved/1"]),
       query("select 1", to: "http://example.com/a?b"), query("select 1", partition: "p"),
       query("select 1", method: "POST", overrides: RequestOverrides(treatsAsQuery: true)),
       query("application/sqlselect 1", ["Content-Type": ""]),
