@@ -72,7 +72,7 @@ public struct RequestKey: Sendable, Hashable {
   /// - Parameter host: The host as in a URL or from `URL.host`, which omits the brackets of an IPv6 address.
   /// - Returns: Nil if the text is not one host alone.
   static func prefix(host: String) -> [UInt8]? {
-    HostName.canonical(host).map { Array($0.utf8) + [0] }
+    HostName.hasEmptyLabel(host) ? nil : HostName.canonical(host).map { Array($0.utf8) + [0] }
   }
 
   /// Returns the beginning of all keys below a URL; nil for a URL that cannot be cached.

@@ -66,6 +66,14 @@ package enum HostName {
     return canonical(needsBrackets ? "[\(host)]".utf8 : host.utf8)
   }
 
+  /// Whether the text of a user has an empty label other than that of a dot at its end: `.example.com`, `a..example`.
+  ///
+  /// No host can be reached under such a name. It is rather meant as a pattern.
+  package static func hasEmptyLabel(_ host: String) -> Bool {
+    let labels = host.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
+    return labels.dropLast().contains { $0.isEmpty }
+  }
+
   private static func isNameByte(_ byte: UInt8) -> Bool { nameBytes.utf8Start[Int(byte)] == UInt8(ascii: "1") }
 
   /// Whether the last label can be a decimal, octal or hexadecimal number, as in all forms of IPv4 addresses.

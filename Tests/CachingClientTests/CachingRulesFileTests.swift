@@ -19,7 +19,7 @@ struct CachingRulesFileTests {
         "ignoredQueryParameters": ["token"], "allowsCoalescing": false, "partitionField": "X-Tenant"
       },
       { "name": "images", "mediaTypes": ["image/*"], "lifetime": 90.5, "ignoredResponseFields": ["Set-Cookie"] },
-      { "name": "never", "paths": ["/account/*"], "allowsStoring": false, "lifetime": null },
+      { "name": "never", "paths": ["/account/*"], "allowsStoring": false },
       { "name": "search", "paths": ["/graphql"], "treatsAsQuery": true, "queryNormalForm": "json" }
     ]
     """
@@ -49,8 +49,8 @@ struct CachingRulesFileTests {
       (" \n\t", nil, nil, "the file is empty", "[]"),
       (#"[{"name": "a", "lifetime": "10m"}"#, nil, nil, "not valid JSON", "Write a list of objects"),
       (#"{"name": "a"}"#, nil, nil, "not a list", "Write a list of objects"),
-      (#"[7]"#, nil, nil, "rule 1 is not an object", "Write a list of objects"),
-      (#"[{"lifetime": 1}]"#, nil, "name", "rule 1 has no name", "a name of its own"),
+      (#"[7]"#, nil, nil, "the rule is not an object", "Write a list of objects"),
+      (#"[{"lifetime": 1}]"#, nil, "name", "the rule has no name", "a name of its own"),
       (#"[{"name": 7, "lifetime": 1}]"#, nil, "name", "another type", "Write a text"),
       (#"[{"name": "a", "lifetime": 1}, {"name": "a", "lifetime": 2}]"#, "a", "name", "another rule", "of its own"),
       (#"[{"name": "a", "lifetimes": 1}]"#, "a", "lifetimes", "no such key", "The keys are name, hosts, paths,"),
@@ -96,7 +96,16 @@ struct CachingRulesFileTests {
       (#"[{"name": "a", "partitionField": "COOKIE"}]"#, "a", "partitionField", "has credentials", "without secrets"),
       (#"[{"name": "a", "ignoredQueryParameters": ["t=1"]}]"#, "a", "ignoredQueryParameters", "'t=1'", "'token'"),
       (#"[{"name": "a", "ignoredResponseFields": ["a:"]}]"#, "a", "ignoredResponseFields", "'a:'", "'Set-Cookie'"),
-      (#"[{"name": "a", "hosts": null, "lifetime": 1}]"#, "a", "hosts", "the list is empty", "Leave the key out"),
+      (#"[{"name": "a", "hosts": null, "lifetime": 1}]"#, "a", "hosts", "the value is null", "Leave the key out"),
+      (#"[{"name": "a", "hosts": [null], "lifetime": 1}]"#, "a", "hosts", "another type", "Write a list with a host"),
+      (#"[{"name": null, "lifetime": 1}]"#, nil, "name", "the value is null", "Leave the key out, or write a text"),
+      (#"[{"name": "a", "lifetime": null, "allowsStoring": false}]"#, "a", "lifetime", "the value is null", "seconds"),
+      (#"[{"name": "a", "lifetime": 1, "allowsStoring": null}]"#, "a", "allowsStoring", "the value is null", "true or"),
+      (#"[{"name": "a", "lifetime": 1, "partitionField": null}]"#, "a", "partitionField", "is null", "Leave the key"),
+      (#"[{"name": "a", "hosts": [".example.com"], "lifetime": 1}]"#, "a", "hosts", "'.example.com'", "a host without"),
+      (#"[{"name": "a", "hosts": ["a..example"], "lifetime": 1}]"#, "a", "hosts", "'a..example'", "a host without"),
+      (#"[{"name": "a", "hosts": ["*..example"], "lifetime": 1}]"#, "a", "hosts", "'*..example'", "a host without"),
+      (#"[{"name": "a", "hosts": ["*.example.."], "lifetime": 1}]"#, "a", "hosts", "'*.example..'", "a host without"),
       (#"[{"name": "a", "paths": ["/b/../a"], "lifetime": 1}]"#, "a", "paths", "'/b/../a'", "the spelling of URLs"),
       (#"[{"name": "a", "paths": ["/a/."], "lifetime": 1}]"#, "a", "paths", "'/a/.'", "the spelling of URLs"),
       (#"[{"name": "a", "paths": ["/s p"], "lifetime": 1}]"#, "a", "paths", "'/s p'", "the spelling of URLs"),
@@ -129,7 +138,28 @@ struct CachingRulesFileTests {
     let error = try #require(throws: DecodingError.self) { try JSONDecoder().decode(CachingRules.self, from: data) }
     guard case .dataCorrupted(let context) = error else { throw error }
     #expect(context.codingPath.map { $0.intValue.map(String.init) ?? $0.stringValue } == ["1", "lifetime"])
-    #expect(context.debugDescription.contains("rule \"b\", key \"lifetime\": 'x' is not a duration"))
+    #expect(context.debugDescription.contains("rule 2 \"b\", key \"lifetime\": 'x' is not a duration"))
+  }
+
+  @Test(
+    "An error has the number of the rule in the list",
+    arguments: [
+      (#"{"name": null, "lifetime": 1}"#, "rule 2, key \"name\": the value is null"),
+      (#"{"lifetime": 1}"#, "rule 2, key \"name\": the rule has no name"),
+      (#"{"name": "a", "lifetime": 1}"#, "rule 2 \"a\", key \"name\": another rule"),
+      (#"{"name": "b", "hosts": ["a..b"], "lifetime": 1}"#, "rule 2 \"b\", key \"hosts\": 'a..b' is not valid"),
+      (#"null"#, "rule 2: the rule is not an object"),
+    ])
+  func number(text: String, place: String) throws {
+    try withFile("[{\"name\": \"a\", \"lifetime\": 1}, \(text)]") { file in
+      let error = try #require(throws: CachingRulesError.self) { try CachingRules(contentsOf: file) }
+      #expect(error.ruleNumber == 2)
+      #expect(error.description.contains(": \(place)"), "\(error)")
+    }
+    let error = #expect(throws: CachingRulesError.self) {
+      try CachingRules([CachingRule(name: "a", lifetime: 1), CachingRule(name: "b")])
+    }
+    #expect(error?.ruleNumber == 2)
   }
 
   @Test("An error says that a file is missing or cannot be read")

@@ -93,7 +93,7 @@ struct PurgeTests {
   @Test(
     "A purge of text that is not one host alone throws, or is logged by the method that cannot throw",
     arguments: [
-      "p.example:8080", "", "a/b", "a?b", "a b", "http://a", "u@a", "[::1", "[::1]:80", "a,b", "*.a", "127.1",
+      "p.example:8080", "", "a/b", "a?b", "a b", "http://a", "u@a", "[::1", "[::1]:80", "a,b", "*.a", "127.1", ".a",
     ])
   func noHost(_ host: String) async throws {
     let fixture = try CacheFixture()

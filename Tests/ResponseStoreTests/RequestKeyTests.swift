@@ -170,7 +170,7 @@ struct RequestKeyTests {
     arguments: [
       "", " ", "a.example:80", "a.example:", "http://a.example", "a.example/", "u@a.example", "a.example,b.example",
       "a.example b.example", "*.example", "[::1", "::1]", "[::1]:80", "[a.example]", "a?b", "a#b", "a%2fb", "a\0",
-      "127.1",
+      "127.1", ".", ".a.example", "a..example", "a.example..",
       "a.example\n", "[::1%lo]", "::1%lo", "[]",
     ])
   func noHost(text: String) {

@@ -75,6 +75,10 @@ struct CommandLineTests {
         "--host takes one host alone, such as api.example.com, without a scheme or a port, not 'p.example:8080'"
       ),
       (
+        ["purge", "a", "--host", ".p.example"], "urlcache purge",
+        "--host takes one host alone, such as api.example.com, without a scheme or a port, not '.p.example'"
+      ),
+      (
         ["list", "a", "--host", ""], "urlcache list",
         "--host takes one host alone, such as api.example.com, without a scheme or a port, not ''"
       ),

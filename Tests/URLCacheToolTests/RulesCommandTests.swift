@@ -147,8 +147,8 @@ struct RulesCommandTests {
     #expect(result.status == 1 && result.output == "")
     #expect(
       result.errors
-        == "urlcache \(command): Cannot use the caching rules in \(file): rule \"b\", key \"lifetime\": 'soon' is not a "
-        + "duration. Write seconds or a number with s, m, h, d or w, such as '10m'.\n")
+        == "urlcache \(command): Cannot use the caching rules in \(file): rule 2 \"b\", key \"lifetime\": 'soon' is not "
+        + "a duration. Write seconds or a number with s, m, h, d or w, such as '10m'.\n")
     #expect(!FileManager.default.fileExists(atPath: tool.path("cache")))
   }
 }

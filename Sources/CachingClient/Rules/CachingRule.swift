@@ -174,10 +174,27 @@ extension CachingRule: Codable {
     try container.encodeIfPresent(partitionField, forKey: .partitionField)
   }
 
+  /// Whether the key is there.
+  ///
+  /// - Throws: For null, which a program may write for a value that it does not know. Read as a missing key, it would
+  ///   make a rule of one host a rule of all hosts, or leave out what the rule is for.
+  private static func hasValue(
+    _ key: CodingKeys, _ name: String, _ container: KeyedDecodingContainer<CodingKeys>
+  ) throws -> Bool {
+    guard container.contains(key) else { return false }
+    guard try !container.decodeNil(forKey: key) else {
+      throw CachingRulesError(
+        rule: name, key: key.rawValue, "the value is null", "Leave the key out, or write \(key.form)"
+      ).decodingError(at: container.codingPath + [key])
+    }
+    return true
+  }
+
   private static func decode<Value: Decodable>(
     _ key: CodingKeys, _ name: String, _ container: KeyedDecodingContainer<CodingKeys>
   ) throws -> Value? {
-    do { return try container.decodeIfPresent(Value.self, forKey: key) } catch {
+    guard try hasValue(key, name, container) else { return nil }
+    do { return try container.decode(Value.self, forKey: key) } catch {
       throw CachingRulesError(rule: name, key: key.rawValue, "the value has another type", "Write \(key.form)")
         .decodingError(at: container.codingPath + [key])
     }
@@ -186,9 +203,7 @@ extension CachingRule: Codable {
   private static func patterns(
     _ key: CodingKeys, _ name: String, _ container: KeyedDecodingContainer<CodingKeys>
   ) throws -> [String] {
-    guard container.contains(key) else { return [] }
-    // A program that writes null for a list must not make a rule of one host a rule of all hosts.
-    let patterns: [String] = try decode(key, name, container) ?? []
+    guard let patterns: [String] = try decode(key, name, container) else { return [] }
     guard !patterns.isEmpty else {
       throw CachingRulesError(rule: name, key: key.rawValue, "the list is empty", "Leave the key out to match all")
         .decodingError(at: container.codingPath + [key])
@@ -200,7 +215,8 @@ extension CachingRule: Codable {
     _ name: String, _ container: KeyedDecodingContainer<CodingKeys>
   ) throws -> Double? {
     // A value that is no number may be a text with a unit, which is read next and has an error of its own.
-    if let number = try? container.decodeIfPresent(Double.self, forKey: .lifetime) { return number }
+    guard try hasValue(.lifetime, name, container) else { return nil }
+    if let number = try? container.decode(Double.self, forKey: .lifetime) { return number }
     guard let text: String = try decode(.lifetime, name, container) else { return nil }
     guard let seconds = DurationText.seconds(text) else {
       throw CachingRulesError(

@@ -42,14 +42,20 @@ public struct CachingRules: Sendable {
     var names: Set<String> = []
     var matchers: [RuleMatcher] = []
     for (index, rule) in rules.enumerated() {
-      guard !rule.name.isEmpty else {
-        throw CachingRulesError(key: "name", "rule \(index + 1) has no name", "Give each rule a name of its own")
+      do throws(CachingRulesError) {
+        guard !rule.name.isEmpty else {
+          throw CachingRulesError(key: "name", "the rule has no name", "Give each rule a name of its own")
+        }
+        guard names.insert(rule.name).inserted else {
+          throw CachingRulesError(
+            rule: rule.name, key: "name", "another rule has this name", "Give each rule a name of its own")
+        }
+        matchers.append(try RuleMatcher(validating: rule))
+      } catch {
+        var error = error
+        error.ruleNumber = index + 1
+        throw error
       }
-      guard names.insert(rule.name).inserted else {
-        throw CachingRulesError(
-          rule: rule.name, key: "name", "another rule has this name", "Give each rule a name of its own")
-      }
-      matchers.append(try RuleMatcher(validating: rule))
     }
     self.rules = rules
     self.matchers = matchers
@@ -117,9 +123,14 @@ extension CachingRules: Codable {
     }
     while !container.isAtEnd {
       do { rules.append(try container.decode(CachingRule.self)) } catch {
-        if case .dataCorrupted = error as? DecodingError { throw error }
-        throw CachingRulesError("rule \(rules.count + 1) is not an object", Self.form)
-          .decodingError(at: container.codingPath)
+        var (place, cause) = (container.codingPath, CachingRulesError("the rule is not an object", Self.form))
+        if case .dataCorrupted(let context) = error as? DecodingError {
+          // An error of the decoder itself concerns the syntax of the document.
+          guard let invalid = context.underlyingError as? CachingRulesError else { throw error }
+          (place, cause) = (context.codingPath, invalid)
+        }
+        cause.ruleNumber = rules.count + 1
+        throw cause.decodingError(at: place)
       }
     }
     do throws(CachingRulesError) { try self.init(rules) } catch {

@@ -10,6 +10,8 @@ public struct CachingRulesError: Error, Sendable, Hashable {
   public internal(set) var path: String?
   /// The name of the rule; nil if the error concerns all of them, or the rule has no name.
   public let rule: String?
+  /// The position of the rule in the list, from 1; nil if the error concerns all of them.
+  public internal(set) var ruleNumber: Int?
   /// The key in the rule.
   public let key: String?
   /// The cause.
@@ -33,7 +35,8 @@ public struct CachingRulesError: Error, Sendable, Hashable {
 extension CachingRulesError: CustomStringConvertible {
   /// One sentence for the problem, and one for the remedy.
   public var description: String {
-    let place = [rule.map { "rule \"\($0)\"" }, key.map { "key \"\($0)\"" }].compactMap(\.self)
+    let rule = [ruleNumber.map(String.init), rule.map { "\"\($0)\"" }].compactMap(\.self).joined(separator: " ")
+    let place = [rule.isEmpty ? nil : "rule \(rule)", key.map { "key \"\($0)\"" }].compactMap(\.self)
       .joined(separator: ", ")
     let file = path.map { " in \($0)" } ?? ""
     return "Cannot use the caching rules\(file): \(place.isEmpty ? "" : place + ": ")\(reason). \(remedy)."

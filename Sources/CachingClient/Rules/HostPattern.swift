@@ -10,9 +10,10 @@ struct HostPattern: Sendable, Hashable {
   /// The description of a valid pattern.
   static let form = "a host without scheme, port and path, such as 'api.example.com' or '*.example.com'"
 
-  /// Creates a pattern; nil for a text that no host can match.
+  /// Creates a pattern; nil for a text that no host can match, such as one with an empty label.
   init?(_ text: String) {
     let withoutDot = text.hasSuffix(".") ? String(text.dropLast()) : text
+    guard !HostName.hasEmptyLabel(text) else { return nil }
     guard withoutDot.contains("*") else {
       guard let canonical = HostName.canonical(withoutDot) else { return nil }
       wildcards = Wildcards(canonical)

@@ -7,7 +7,7 @@ extension Arguments {
   /// - Throws: `UsageError` for text that is not one host alone, which would match nothing.
   func host() throws -> String? {
     guard let text = value("host") else { return nil }
-    guard let host = HostName.canonical(text) else {
+    guard !HostName.hasEmptyLabel(text), let host = HostName.canonical(text) else {
       throw UsageError(
         "--host takes one host alone, such as api.example.com, without a scheme or a port, not '\(text)'")
     }
