@@ -74,6 +74,19 @@ package final class ActivityFile: @unchecked Sendable {
   /// The counters of this process in the table of processes.
   var processSlot: UnsafeMutableRawPointer? { place.load(ordering: .relaxed) }
 
+  /// Whether the program that opened the directory last caches by the rules of a shared cache; nil if it is unknown.
+  package var isOfSharedCache: Bool? {
+    switch header(ActivityLayout.HeaderWord.cachingMode).pointee.load(ordering: .relaxed) {
+    case 1: false
+    case 2: true
+    default: nil
+    }
+  }
+
+  func record(isOfSharedCache: Bool) {
+    header(ActivityLayout.HeaderWord.cachingMode).pointee.store(isOfSharedCache ? 2 : 1, ordering: .relaxed)
+  }
+
   func header(_ word: Int) -> UnsafeMutablePointer<Atomic<UInt64>> { ActivityLayout.word(base, word * 8) }
 
   /// Whether the file is of this version, and no counter has a value that it cannot have reached.

@@ -15,6 +15,8 @@ package final class ActivityReference: @unchecked Sendable {
   /// The counters of this process in that memory.
   private let process = Atomic<UnsafeMutableRawPointer?>(nil)
   private let files = Mutex<[ActivityFile]>([])
+  /// The last value of ``record(isOfSharedCache:)``; changes only within `files`.
+  private let isOfSharedCache = Mutex<Bool?>(nil)
   /// The files of events that were used, and the last one.
   private let rings = Mutex<[EventRing]>([])
 
@@ -35,7 +37,19 @@ package final class ActivityReference: @unchecked Sendable {
       if !files.contains(where: { $0 === file }) { files.append(file) }
       process.store(file.processSlot, ordering: .relaxed)
       pointer.store(file.base, ordering: .releasing)
+      if let isOfSharedCache = isOfSharedCache.withLock(\.self) { file.record(isOfSharedCache: isOfSharedCache) }
       if files.count > Self.mappedFileCount { files.removeFirst() }
+    }
+  }
+
+  /// Records in the present file, and in each later one, by which rules this program caches.
+  ///
+  /// Tools read it, so that what they store has the mode that the program expects. If the programs of a directory
+  /// differ, the last one to open it counts.
+  package func record(isOfSharedCache isShared: Bool) {
+    files.withLock { files in
+      isOfSharedCache.withLock { $0 = isShared }
+      files.last { $0.base == pointer.load(ordering: .relaxed) }?.record(isOfSharedCache: isShared)
     }
   }
 

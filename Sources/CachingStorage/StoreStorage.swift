@@ -30,6 +30,7 @@ public struct StoreStorage: ResponseStorage {
   public init(_ store: ResponseStore, options: CachingOptions = CachingOptions()) {
     self.store = store
     self.options = options
+    store.activity.record(isOfSharedCache: options.mode == .shared)
   }
 
   /// Returns the newest stored response whose Vary key matches.

@@ -27,7 +27,8 @@ enum CacheAccess {
     try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
   }
 
-  /// Opens a cache with the present capacity of the directory. Another one would change it for all processes.
+  /// Opens a cache with the present capacity of the directory, which another one would change for all processes, and with
+  /// the mode of its programs, which would otherwise validate what this process stores.
   ///
   /// A directory of a fleet needs the fleet. A cache without a fleet does not join one, because programs without the
   /// fleet could then no longer open it.
@@ -43,8 +44,11 @@ enum CacheAccess {
           + "--secret-file")
     }
     var capacity = newCapacityByteCount
+    var mode = try RequestArguments.mode(arguments, recorded: nil)
     do {
-      capacity = try CacheDirectory(existingAt: url, beforeOpeningCache: ()).capacityByteCount
+      let directory = try CacheDirectory(existingAt: url, beforeOpeningCache: ())
+      capacity = directory.capacityByteCount
+      mode = try RequestArguments.mode(arguments, recorded: directory.recordedMode)
       guard tier == nil || isInFleet else {
         throw ToolError("The cache in \(path) belongs to no fleet. Without --fleet it can be used as it is")
       }
@@ -53,6 +57,8 @@ enum CacheAccess {
       // error, the cache may be usable, and must keep a capacity that is not known.
     }
     var options = LMDBURLCache.Options()
+    options.caching.mode = mode
+    options.recordsMode = false
     // The process has a cookie file in the user's data folder, which all runs of the tool would share.
     options.usesProcessCookies = false
     options.keepsCookiesInMemory = arguments.has(cookies.name)

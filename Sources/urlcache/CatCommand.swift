@@ -4,7 +4,7 @@ import LMDBURLCache
 enum CatCommand: Command {
   static let manual = CommandHelp(
     name: "cat", summary: "Writes the stored body of a URL.",
-    usage: ["DIR URL [--header FIELD]... [--method METHOD] [--partition NAME] [--shared] [--output FILE]"],
+    usage: ["DIR URL [--header FIELD]... [--method METHOD] [--partition NAME] [--output FILE] [OPTION]..."],
     discussion: """
       Writes the body of the stored response for URL in the cache in DIR, fresh or stale, unchanged to standard output.
       If there are several variants, the header fields select one as in a request. Without --header, Accept-Language is
@@ -14,14 +14,15 @@ enum CatCommand: Command {
       With --method QUERY or POST, writes the response to the query with the content in --data or --data-file and the
       media type in --content-type, \(RequestContent.defaultType) by default.
 
+      \(RequestArguments.modeText)
+
       Other processes can use the cache at the same time. Nothing is changed, and no cache is created.
       """,
     operandName: "the directory or the URL", operandCount: 2...2,
     options: [
       RequestArguments.header, RequestArguments.method,
-    ] + RequestContent.options + [
-      RequestArguments.partition, RequestArguments.shared,
-      Option(name: "output", placeholder: "FILE", help: "Writes the body to a file instead, which is replaced."),
+    ] + RequestContent.options + [RequestArguments.partition] + RequestArguments.modes + [
+      Option(name: "output", placeholder: "FILE", help: "Writes the body to a file instead, which is replaced.")
     ],
     success: "the body was written",
     failure: "no response matches, there is no cache in DIR, or it cannot be read")

@@ -9,7 +9,7 @@ import LMDBURLCache
 enum ExplainCommand: Command {
   static let manual = CommandHelp(
     name: "explain", summary: "Explains what a cache would do with a request.",
-    usage: ["DIR URL [--header FIELD]... [--policy NAME] [--shared] [--method METHOD] [OPTION]..."],
+    usage: ["DIR URL [--header FIELD]... [--policy NAME] [--shared|--private] [--method METHOD] [OPTION]..."],
     discussion: """
       Decides about a request for URL like a cache in DIR would now, without sending anything, and shows why: which
       stored variant the request selects, and each check in its order with the section of the RFC, whether its rule
@@ -17,9 +17,10 @@ enum ExplainCommand: Command {
       when a response was last refused, and by which rule; for a body that was too large also the limit of a cache with
       default options. About the last 640 refusals of all processes are known.
 
-      The decision is that of a cache with default options, or with --shared of a shared cache with default options. A
-      program can set other options, and overrides for a request. Without --header, Accept-Language is "en", and
-      User-Agent is that of this tool: give the program's own if responses vary by it.
+      \(RequestArguments.modeText)
+      All other options have their defaults. A program can set other options, and overrides for a request. Without
+      --header, Accept-Language is "en", and User-Agent is that of this tool: give the program's own if responses vary by
+      it.
 
       With --rules, shows which rules of the file apply and what they set, in their order, and the partition that follows
       from them. A rule for a media type is compared with the selected response. A file with an error is not used: the
@@ -35,8 +36,8 @@ enum ExplainCommand: Command {
       """,
     operandName: "the directory or the URL", operandCount: 2...2,
     options: [
-      RequestArguments.header, RequestArguments.policy, RequestArguments.shared, RequestArguments.method,
-    ] + RequestContent.options + [
+      RequestArguments.header, RequestArguments.policy, RequestArguments.method,
+    ] + RequestArguments.modes + RequestContent.options + [
       RequestArguments.partition, RequestArguments.rules,
       Option(name: "json", help: "Prints a JSON object; ages are in seconds, dates in UTC."),
     ],
@@ -52,13 +53,14 @@ enum ExplainCommand: Command {
     try RequestContent(arguments).apply(to: &request)
     let rules = try RequestArguments.rules(arguments)
     let directory = try CacheAccess.openDirectory(arguments)
+    let options = try RequestArguments.options(arguments, of: directory)
     let now = Date()
     let explanation = directory.explain(
-      request, partition: RequestArguments.partition(arguments), options: RequestArguments.options(arguments),
-      rules: rules, now: now)
+      request, partition: RequestArguments.partition(arguments), options: options, rules: rules, now: now)
     guard let explanation else { throw UsageError("'\(Format.visible(text))' cannot be requested") }
     try directory.checkIsInPlace()
-    let report = ExplanationReport(explanation: explanation, rules: rules, request: request, now: now)
+    let report = ExplanationReport(
+      explanation: explanation, mode: options.mode, rules: rules, request: request, now: now)
     try Output.write(arguments.has("json") ? report.json(directory: directory.path).pretty : report.text)
     if directory.hasFoundCorruption {
       Output.error("urlcache explain: A stored response is corrupt and counts as missing. Run: urlcache verify DIR\n")
@@ -70,6 +72,7 @@ enum ExplainCommand: Command {
 /// An explanation as text and as JSON.
 private struct ExplanationReport {
   let explanation: CacheDirectory.Explanation
+  let mode: CachingOptions.Mode
   let rules: CachingRules
   let request: URLRequest
   let now: Date
@@ -80,6 +83,7 @@ private struct ExplanationReport {
 
   var text: String {
     var rows = [["Result", result], ["Rule", decision.rule.description]]
+    if mode == .shared { rows.append(["Mode", "a shared cache"]) }
     if !rules.isEmpty { rows += ruleRows }
     if let machine = explanation.machine { rows.append(["Lease", LeaseReport(machine: machine).text]) }
     if let content = explanation.key?.queryContent {
@@ -196,6 +200,7 @@ private struct ExplanationReport {
     [
       "directory": .string(directory), "method": .string(method), "url": .string(url),
       "queryContent": QueryContentText.json(explanation.key?.queryContent), "outcome": .string(outcomeName),
+      "mode": .string(mode == .shared ? "shared" : "private"),
       "rule": json(decision.rule), "checks": .array(decision.checks.map(json)),
       "variantCount": .number(explanation.variantCount), "varyNames": .array(explanation.varyNames.map { .string($0) }),
       "selected": explanation.selected.map { selected in

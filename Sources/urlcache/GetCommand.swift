@@ -21,6 +21,8 @@ enum GetCommand: Command {
       An existing cache keeps its capacity; a new one gets 512 MiB. No cookies are sent or kept without
       --cookies.
 
+      \(RequestArguments.modeText)
+
       \(RequestContent.discussion)
       Other methods than GET, HEAD, QUERY and POST are not sent.
 
@@ -37,6 +39,7 @@ enum GetCommand: Command {
       CacheAccess.directory, RequestArguments.header, method,
     ] + RequestContent.options + [
       RequestArguments.policy, RequestArguments.rules, CacheAccess.cookies,
+    ] + RequestArguments.modes + [
       Option(
         name: "output", placeholder: "FILE",
         help:

@@ -20,7 +20,16 @@ enum RequestArguments {
   static let rules = Option(
     name: "rules", placeholder: "FILE",
     help: "Uses the caching rules in this JSON file; see the article 'Rules as data'.")
-  static let shared = Option(name: "shared", help: "Decides as a shared cache, for many users.")
+  /// The options that replace the mode of the directory's programs.
+  static let modes = [
+    Option(name: "shared", help: "Decides as a shared cache, for many users."),
+    Option(name: "private", help: "Decides as a private cache, for one user."),
+  ]
+  /// The description of ``modes``, with the directory as DIR.
+  static let modeText = """
+    The rules are those of a private or of a shared cache, as in the program that opened DIR last. --private or --shared
+    replaces that. Without either and without a program, they are those of a private cache.
+    """
 
   /// The description of ``policy``.
   static let policies = """
@@ -70,10 +79,25 @@ enum RequestArguments {
     return try CachingRules(contentsOf: URL(fileURLWithPath: file))
   }
 
-  /// Returns the options of the cache that decides.
-  static func options(_ arguments: Arguments) -> CachingOptions {
+  /// Returns the mode in which a command decides.
+  ///
+  /// - Parameter recorded: The mode of the programs that use the directory; nil if it is unknown.
+  /// - Throws: `UsageError` for both modes.
+  static func mode(
+    _ arguments: Arguments, recorded: @autoclosure () -> CachingOptions.Mode?
+  ) throws -> CachingOptions.Mode {
+    switch (arguments.has("private"), arguments.has("shared")) {
+    case (true, true): throw UsageError("--private and --shared exclude each other")
+    case (true, false): .private
+    case (false, true): .shared
+    case (false, false): recorded() ?? .private
+    }
+  }
+
+  /// Returns the options of the cache that decides about the responses of a directory.
+  static func options(_ arguments: Arguments, of directory: CacheDirectory) throws -> CachingOptions {
     var options = CachingOptions()
-    if arguments.has("shared") { options.mode = .shared }
+    options.mode = try mode(arguments, recorded: directory.recordedMode)
     return options
   }
 
@@ -85,7 +109,7 @@ enum RequestArguments {
     let fields = HeaderFields(request.fields.map { ($0.name, $0.value) })
     let variants = directory.variants(
       of: arguments.operands[1], method: request.method, content: request.data, partition: partition(arguments),
-      selectedBy: fields, options: options(arguments))
+      selectedBy: fields, options: try options(arguments, of: directory))
     guard let variants else {
       throw UsageError("'\(Format.visible(arguments.operands[1]))' is not an absolute URL with a host")
     }

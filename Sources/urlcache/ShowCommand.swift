@@ -6,7 +6,7 @@ import LMDBURLCache
 enum ShowCommand: Command {
   static let manual = CommandHelp(
     name: "show", summary: "Shows the stored responses of a URL.",
-    usage: ["DIR URL [--header FIELD]... [--method METHOD] [--partition NAME] [--shared] [--json]"],
+    usage: ["DIR URL [--header FIELD]... [--method METHOD] [--partition NAME] [--shared|--private] [--json]"],
     discussion: """
       Shows all variants that the cache in DIR stores for URL: status, age and freshness, validators, the request fields
       in the Vary key, sizes, the record on disk with its checksums, and all header fields. The cache has only a digest
@@ -19,14 +19,15 @@ enum ShowCommand: Command {
       type in --content-type, \(RequestContent.defaultType) by default. 'urlcache list --url URL'
       lists all queries of a URL, also those that a caching rule compares in a normal form, which are not found here.
 
+      \(RequestArguments.modeText)
+
       Other processes can use the cache at the same time. Nothing is changed, and no cache is created.
       """,
     operandName: "the directory or the URL", operandCount: 2...2,
     options: [
       RequestArguments.header, RequestArguments.method,
-    ] + RequestContent.options + [
-      RequestArguments.partition, RequestArguments.shared,
-      Option(name: "json", help: "Prints a JSON object; sizes are in bytes, ages in seconds, dates in UTC."),
+    ] + RequestContent.options + [RequestArguments.partition] + RequestArguments.modes + [
+      Option(name: "json", help: "Prints a JSON object; sizes are in bytes, ages in seconds, dates in UTC.")
     ],
     success: "a response is stored for the URL",
     failure: "none is stored, there is no cache in DIR, or it cannot be read")

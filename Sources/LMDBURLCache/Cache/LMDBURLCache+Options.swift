@@ -65,6 +65,8 @@ extension LMDBURLCache {
     public var usesProcessCookies: Bool?
     /// Whether requests over libcurl have cookies of their own, in memory, instead of those of the process.
     package var keepsCookiesInMemory = false
+    /// Whether the mode is recorded in the directory, for tools; true by default. A tool does not count as a program.
+    package var recordsMode = true
     /// The tier that the caches of several machines share; none by default.
     ///
     ///     options.fleet = try RedisTier(url: "redis://10.0.0.5:6379", secret: secret)   // product RedisTier

@@ -41,6 +41,7 @@ final class TieredStorage: Sendable {
     contentDecoding = options.contentDecoding
     memory = connection.memory
     activity = connection.activity
+    if options.recordsMode { activity.record(isOfSharedCache: options.caching.mode == .shared) }
     startFleet()
   }
 

@@ -145,6 +145,11 @@ public final class CacheDirectory: Sendable {
   /// Costs a `stat`. If false, release this object, and create another one.
   public var isInPlace: Bool { store.isInPlace }
 
+  /// The mode of the program that opened a cache on the directory last; nil if none has recorded it.
+  package var recordedMode: CachingOptions.Mode? {
+    store.activity.file?.isOfSharedCache.map { $0 ? .shared : .private }
+  }
+
   /// Whether a directory belongs to a fleet of machines. A purge of the directory does not reach the others.
   package static func isInFleet(_ directory: URL) -> Bool {
     FileManager.default.fileExists(atPath: directory.appendingPathComponent(FleetFileLayout.fileName).path)

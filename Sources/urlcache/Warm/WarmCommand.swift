@@ -19,6 +19,8 @@ enum WarmCommand: Command {
       changes nothing. Only the URLs and their header fields are kept in memory, at most 1,000,000. A progress bar shows
       the rate and the time left on a terminal. Ends with a summary. No cookies are sent or kept without --cookies.
 
+      \(RequestArguments.modeText)
+
       If the run is interrupted, the same command with the same URLs, header fields and directory resumes where it
       stopped, for 12 hours. The position is in $XDG_STATE_HOME/urlcache, by default ~/.local/state/urlcache.
 
@@ -38,6 +40,7 @@ enum WarmCommand: Command {
         help: "The maximum number of requests that begin in a second; no limit by default."
       ),
       RequestArguments.header, RequestArguments.policy, RequestArguments.rules, CacheAccess.cookies,
+    ] + RequestArguments.modes + [
       Option(name: "restart", help: "Begins with the first URL, even if an earlier run was interrupted."),
       Option(name: "json", help: "Prints the summary as a JSON object."),
     ] + FleetAccess.machineOptions,
