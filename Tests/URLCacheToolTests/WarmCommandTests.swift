@@ -80,7 +80,9 @@ struct WarmCommandTests {
       """
       {"startedDateTime": "2026-01-01T00:00:00Z", "time": 1, "request": {"method": "\(method)", "url": "\(url)",
         "headers": [{"name": "Accept-Language", "value": "de"}, {"name": "Cookie", "value": "id=1"},
-          {"name": "If-None-Match", "value": "x"}, {"name": "Authorization", "value": "Basic eA=="}]}, "response": {}}
+          {"name": "If-None-Match", "value": "x"}, {"name": "Authorization", "value": "Basic eA=="},
+          {"name": "X-API-KEY (Header)", "value": "x"}, {"name": "", "value": "x"},
+          {"name": "X-Lines", "value": "a\\nb"}]}, "response": {}}
       """
     }
     let url = origin.url("/language").absoluteString
@@ -92,7 +94,9 @@ struct WarmCommandTests {
     let request = try #require(origin.requests.first)
     #expect(origin.requestCount == 1)
     #expect(request["Accept-Language"] == "de")
-    for name in ["Cookie", "If-None-Match", "Authorization"] { #expect(request[name] == nil, "\(name)") }
+    for name in ["Cookie", "If-None-Match", "Authorization", "X-API-KEY (Header)", "X-API-KEY", "", "X-Lines"] {
+      #expect(request[name] == nil, "\(name)")
+    }
     let cat = try tool.run("cat", tool.path("cache"), url, "--header", "Accept-Language: de")
     #expect(cat.output == "de")
   }
@@ -233,11 +237,53 @@ struct WarmCommandTests {
     let nested = try tool.run(["warm", index("/nested.xml")] + arguments)
     #expect(nested.status == 1)
     #expect(nested.errors.contains("/nested.xml is an index itself, which the protocol of sitemaps forbids.\n"))
-    let missing = try tool.run(["warm", index("/first.xml", "/missing.xml")] + arguments)
-    #expect(missing.status == 1)
-    #expect(missing.errors.contains("/missing.xml cannot be fetched: status 404.\n"))
     // No page was fetched again.
     #expect(origin.requests.filter { $0.path.hasPrefix("/page") }.count == 2)
+  }
+
+  @Test("A sitemap of an index that cannot be read is a failure, and the URLs of the others are fetched")
+  func missingSitemap() throws {
+    let origin = try LoopbackOrigin { request in
+      let fields = [("Cache-Control", "max-age=600")]
+      return switch request.path {
+      case "/first.xml":
+        Reply(200, fields, "<urlset><url><loc>http://\(request["Host"] ?? "")/page/1</loc></url></urlset>")
+      case "/invalid.xml": Reply(200, fields, "<urlset><url>")
+      case "/missing.xml": Reply(404, [], "nothing")
+      default: Reply(200, fields, "page")
+      }
+    }
+    defer { origin.stop() }
+    let tool = try Tool()
+    let urls = ["/missing.xml", "/invalid.xml", "/first.xml"].map { origin.url($0).absoluteString }
+    let index = try write(
+      "<sitemapindex>\(urls.map { "<sitemap><loc>\($0)</loc></sitemap>" }.joined())</sitemapindex>", tool)
+    let arguments = ["warm", index, "--directory", tool.path("cache")]
+    let result = try tool.run(arguments)
+    #expect(result.status == 1)
+    #expect(result.output.hasPrefix("Warmed 1 URL of 1 in "))
+    #expect(result.output.contains(/\n {2}Unread sitemaps\ +2\n/))
+    #expect(
+      result.errors.hasPrefix("urlcache warm: The sitemap \(urls[0]) cannot be fetched: status 404.\n"), "\(result)")
+    #expect(result.errors.contains("/invalid.xml is not a complete sitemap"))
+    #expect(origin.requests.contains { $0.path == "/page/1" })
+    #expect(try tool.run(arguments + ["--allow-failures", "1"]).status == 1)
+    let allowed = try tool.run(arguments + ["--allow-failures", "2", "--json"])
+    #expect(allowed.status == 0)
+    #expect(try allowed.json()["failedSitemapCount"] as? Int == 2)
+    #expect(try allowed.json()["freshCount"] as? Int == 1)
+  }
+
+  @Test("Failures of URLs within --allow-failures are no failure of the run")
+  func allowedFailures() throws {
+    let origin = try origin()
+    defer { origin.stop() }
+    let tool = try Tool()
+    let file = try write("http://127.0.0.1:1/\nx:\n\(origin.url("/page").absoluteString)\n", tool)
+    let arguments = ["warm", file, "--directory", tool.path("cache"), "--allow-failures"]
+    #expect(try tool.run(arguments + ["1"]).status == 1)
+    #expect(try tool.run(arguments + ["2"]).status == 0)
+    #expect(try tool.run(arguments + ["-1"]).status == 2)
   }
 
   @Test("A sitemap of 50,000 URLs is read, and each failure counts")

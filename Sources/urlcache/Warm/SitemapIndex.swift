@@ -5,20 +5,37 @@ import LMDBURLCache
 
 /// Fetches the sitemaps of an index through the cache.
 enum SitemapIndex {
-  /// Adds the URLs of all sitemaps of a list's index to the list.
+  /// The number of failures that are printed.
+  private static let printedFailureCount = 20
+
+  /// Adds the URLs of all sitemaps of a list's index to the list. Prints the error of each sitemap that cannot be read.
   ///
   /// - Parameter fields: Header fields for each request.
-  /// - Throws: `ToolError` unless each sitemap can be read.
+  /// - Returns: The number of sitemaps that cannot be read.
+  /// - Throws: `ToolError` for more URLs than a list can have; `CancellationError`.
   static func read(
     into list: inout WarmList, through cache: LMDBURLCache, fields: [(name: String, value: String)]
-  ) async throws {
+  ) async throws -> Int {
     var bar = ProgressBar("Reading sitemaps")
     let sitemaps = list.sitemaps
+    var failedCount = 0
     for (number, text) in sitemaps.enumerated() {
       bar.update(done: number, total: sitemaps.count)
-      try list.add(try await urls(of: text, through: cache, fields: fields))
+      let urls: [String]
+      do { urls = try await self.urls(of: text, through: cache, fields: fields) } catch let error as ToolError {
+        failedCount += 1
+        bar.hide()
+        if failedCount <= printedFailureCount { Output.error("urlcache warm: \(error.description)\n") }
+        continue
+      }
+      try list.add(urls)
     }
     bar.end()
+    if failedCount > printedFailureCount {
+      let count = failedCount - printedFailureCount
+      Output.error("urlcache warm: \(Format.count(count, "more sitemap")) cannot be read.\n")
+    }
+    return failedCount
   }
 
   private static func urls(

@@ -11,9 +11,10 @@ enum WarmCommand: Command {
       fetched again, a stale one is validated, and bodies are not kept in memory. FILE is one of
 
         a list     one URL in each line; empty lines and lines that begin with '#' do not count
-        a sitemap  XML of at most 50 MiB, or an index, whose sitemaps are fetched through the cache first
+        a sitemap  XML of at most 50 MiB, or an index, whose sitemaps are fetched through the cache first; one that
+                   cannot be read is a failure, and the others are used
         HAR 1.2    JSON, such as of a browser or of 'urlcache export'. GET requests are sent with their header fields,
-                   except those with credentials, cookies, conditions and ranges.
+                   except those with credentials, cookies, conditions and ranges, and those that cannot be sent.
 
       Each can be a gzip file. FILE is read to its end before the first request, so an incomplete sitemap or HAR file
       changes nothing. Only the URLs and their header fields are kept in memory, at most 1,000,000. A progress bar shows
@@ -41,17 +42,23 @@ enum WarmCommand: Command {
       ),
       RequestArguments.header, RequestArguments.policy, RequestArguments.rules, CacheAccess.cookies,
     ] + RequestArguments.modes + [
+      Option(
+        name: "allow-failures", placeholder: "N",
+        help:
+          "The maximum number of URLs without a response, and of sitemaps of an index that\ncannot be read, with which the run succeeds; 0 by default."
+      ),
       Option(name: "restart", help: "Begins with the first URL, even if an earlier run was interrupted."),
       Option(name: "json", help: "Prints the summary as a JSON object."),
     ] + FleetAccess.machineOptions,
-    success: "every URL had a response of any status",
-    failure: "a URL had none, the run was interrupted, FILE cannot be read, or the cache cannot be used")
+    success: "every URL had a response of any status, except for the failures of --allow-failures",
+    failure: "more URLs had none, the run was interrupted, FILE cannot be read, or the cache cannot be used")
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {
     let fields = try RequestArguments.fields(arguments)
     let policy = try RequestArguments.policy(arguments)
     let jobCount = try arguments.number("jobs", in: 1...256, default: 8)
     let rate = try arguments.number("rate", in: 0...1_000_000, default: 0)
+    let allowedFailureCount = try arguments.number("allow-failures", in: 0...WarmList.maximumRequestCount, default: 0)
     let file = arguments.operands.first ?? "-"
     let name = file == "-" ? "Standard input" : Format.visible(file)
     let list = try WarmList(WarmInput(file: file, name: name), name: name)
@@ -63,7 +70,7 @@ enum WarmCommand: Command {
     let begin = clock.now
     let task = Task {
       var list = list
-      try await SitemapIndex.read(into: &list, through: cache, fields: fields)
+      let failedSitemapCount = try await SitemapIndex.read(into: &list, through: cache, fields: fields)
       let checkpoint = WarmCheckpoint(
         directory: ProcessArguments.identity(ofDirectory: path), requests: list.requests, fields: fields)
       let start = isResumed ? min(checkpoint.doneCount(now: Date()), list.requests.count) : 0
@@ -75,7 +82,8 @@ enum WarmCommand: Command {
       let runner = WarmRunner(
         cache: cache, requests: list.requests, fields: fields, policy: policy, jobCount: jobCount,
         rate: rate > 0 ? rate : nil, checkpoint: checkpoint)
-      let (tally, isComplete) = await runner.run(from: start)
+      var (tally, isComplete) = await runner.run(from: start)
+      tally.failedSitemapCount = failedSitemapCount
       return (tally, isComplete, start, list.requests.count)
     }
     let interruption = Interruption { task.cancel() }
@@ -97,6 +105,6 @@ enum WarmCommand: Command {
         : tally.text(total: total, skippedCount: list.skippedCount, resumedCount: start, seconds: seconds))
     if !isComplete { Output.error("urlcache warm: Interrupted. The same command resumes.\n") }
     if !isSafe { Output.error("urlcache warm: Not all responses could be written to the disk.\n") }
-    return isComplete && isSafe && tally.failedCount == 0 ? .success : .failure
+    return isComplete && isSafe && tally.failureCount <= allowedFailureCount ? .success : .failure
   }
 }

@@ -109,7 +109,7 @@ struct WarmList {
           skippedCount += 1
           return
         }
-        let fields = recorded.headers.filter { Self.isSent($0.name) }.map { ($0.name, $0.value) }
+        let fields = recorded.headers.filter(Self.isSent).map { ($0.name, $0.value) }
         try append(WarmRequest(url: recorded.url, fields: fields))
       }
       piece = try input.next()
@@ -119,10 +119,12 @@ struct WarmList {
 
   /// Whether a field of a recorded request is sent again.
   ///
-  /// Fields that belong to the connection, to one user or to a part of a response are not sent.
-  private static func isSent(_ name: String) -> Bool {
-    let name = name.lowercased()
-    return !name.hasPrefix(":") && !name.hasPrefix("if-") && !unsentNames.contains(name)
+  /// Fields that belong to the connection, to one user or to a part of a response are not sent. Nor are those that no
+  /// request can have: some programs write `X-API-KEY (Header)` for the name of a field.
+  private static func isSent(_ field: HAR.Field) -> Bool {
+    let name = field.name.lowercased()
+    return HeaderFields([(field.name, field.value)]).isWellFormed && !name.hasPrefix(":") && !name.hasPrefix("if-")
+      && !unsentNames.contains(name)
   }
 
   private static let unsentNames: Set<String> = [

@@ -22,6 +22,8 @@ struct WarmTally {
   private(set) var validatedCount = 0
   private(set) var notStoredCount = 0
   private(set) var failedCount = 0
+  /// The number of sitemaps of an index that could not be read.
+  var failedSitemapCount = 0
   private(set) var fetchedByteCount = 0
   /// The number of responses with a status from 400 on.
   private(set) var errorStatusCount = 0
@@ -30,6 +32,9 @@ struct WarmTally {
 
   /// The number of completed requests.
   var doneCount: Int { storedCount + freshCount + validatedCount + notStoredCount + failedCount }
+
+  /// The number of failures of both kinds.
+  var failureCount: Int { failedCount + failedSitemapCount }
 
   mutating func add(_ outcome: Outcome) {
     switch outcome {
@@ -67,6 +72,7 @@ struct WarmTally {
       ["  Already fresh", Format.count(freshCount), ""],
       ["  Not stored", Format.count(notStoredCount), rules],
       ["  Failed", Format.count(failedCount), ""],
+      ["  Unread sitemaps", Format.count(failedSitemapCount), ""],
       ["  Error status", Format.count(errorStatusCount), "among the others"],
     ]
     // Without a note, the row ends with the count.
@@ -82,6 +88,7 @@ struct WarmTally {
       "doneCount": .number(doneCount), "storedCount": .number(storedCount), "validatedCount": .number(validatedCount),
       "freshCount": .number(freshCount), "notStoredCount": .number(notStoredCount),
       "refusals": .object(refusals.map { ($0.key, .number($0.value)) }), "failedCount": .number(failedCount),
+      "failedSitemapCount": .number(failedSitemapCount),
       "errorStatusCount": .number(errorStatusCount), "fetchedByteCount": .number(fetchedByteCount),
       "seconds": .seconds(seconds), "isComplete": .bool(isComplete),
     ]
