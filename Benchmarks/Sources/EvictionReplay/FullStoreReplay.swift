@@ -118,6 +118,10 @@ struct FullStoreReplay {
   // MARK: One request
 
   private func open(capacityByteCount: Int) throws -> ResponseStore {
+    let minimum = ResponseStore.minimumCapacityByteCount
+    guard capacityByteCount >= minimum else {
+      throw ReplayError("a capacity of \(capacityByteCount) bytes is below the minimum of \(minimum) bytes")
+    }
     var options = ResponseStore.Options(capacityByteCount: capacityByteCount)
     // Pending writes are found, too: keep the queue small, so that it is not a second cache.
     options.queueByteCount = max(256 << 10, capacityByteCount / 64)

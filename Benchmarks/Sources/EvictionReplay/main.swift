@@ -8,8 +8,8 @@ struct Arguments {
     Usage: EvictionReplay FILE... [--capacity BYTES|PERCENT%]... [--processes] [--json]
 
       FILE        lines of time,key,size after a header line; .gz is decompressed
-      --capacity  bytes (12345, 64K, 16M, 2G), or a share of the trace's distinct bytes (10%); can be given
-                  several times; 0.1%, 1% and 10% by default
+      --capacity  bytes (1234567, 16M, 2G), or a share of the trace's distinct bytes (10%); at least 1 MiB; can be
+                  given several times; 0.1%, 1% and 10% by default
       --processes replays also in two and four processes that share the directory, one request at a time or
                   unthrottled, and takes a share of the store's own footprint with every object, too
       --json      prints one JSON array instead of a table
