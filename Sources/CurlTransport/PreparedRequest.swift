@@ -94,7 +94,11 @@ final class PreparedRequest: @unchecked Sendable {
     of head: RequestHead, hasContent: Bool, decodesContent: Bool
   ) -> UnsafeMutablePointer<curl_slist>? {
     var list: UnsafeMutablePointer<curl_slist>?
-    func append(_ line: String) { list = curl_slist_append(list, line) }
+    func append(_ line: String) {
+      guard !FieldText.isASCII(line) else { return list = curl_slist_append(list, line) }
+      // The bytes of a stored field, which need not be UTF-8. A line has no NUL.
+      list = curl_slist_append(list, FieldText.bytes(of: line).map { CChar(bitPattern: $0) } + [0])
+    }
     var given: Set<GivenField> = []
     for (name, value) in head.fields {
       if let field = GivenField(name) {

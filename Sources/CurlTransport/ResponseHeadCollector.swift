@@ -44,22 +44,12 @@ struct ReceivedHead: Sendable {
         let line = bytes[start..<end]
         start = end
         guard let colon = line.firstIndex(of: UInt8(ascii: ":")) else { continue }
-        fields.append(name: Self.text(line[..<colon]), value: Self.text(line[(colon + 1)...].trimmingFieldSpace()))
+        fields.append(
+          name: FieldText.text(ofBytes: line[..<colon]),
+          value: FieldText.text(ofBytes: line[(colon + 1)...].trimmingFieldSpace()))
       }
     }
     return fields
-  }
-
-  /// Decodes valid UTF-8, and any other text as ISO 8859-1 (RFC 9110 section 5.5).
-  private static func text(_ bytes: Slice<UnsafeRawBufferPointer>) -> String {
-    // Validating other text is generic code of the standard library, several times slower.
-    if bytes.allSatisfy({ $0 < 0x80 }) {
-      return String(decoding: UnsafeRawBufferPointer(rebasing: bytes), as: UTF8.self)
-    }
-    if let text = String(validating: bytes, as: UTF8.self) { return text }
-    var text = ""
-    for byte in bytes { text.unicodeScalars.append(Unicode.Scalar(byte)) }
-    return text
   }
 }
 

@@ -38,10 +38,10 @@ public struct EntityTag: Sendable, Hashable {
   }
 
   /// Whether both tags are strong and equal: strong comparison (RFC 9110, section 8.8.3.2).
-  public func matchesStrongly(_ other: EntityTag) -> Bool { !isWeak && !other.isWeak && opaque == other.opaque }
+  public func matchesStrongly(_ other: EntityTag) -> Bool { !isWeak && !other.isWeak && matchesWeakly(other) }
 
   /// Whether the opaque parts are equal: weak comparison.
-  public func matchesWeakly(_ other: EntityTag) -> Bool { opaque == other.opaque }
+  public func matchesWeakly(_ other: EntityTag) -> Bool { opaque.hasSameBytes(as: other.opaque) }
 
   /// Parses a list of tags in linear time, skipping empty elements; `nil` if it is malformed.
   static func list(_ value: String) -> [EntityTag]? {

@@ -48,6 +48,14 @@ extension String {
     return (isEqual ?? nil) ?? zip(utf8, other.utf8).allSatisfy { $0.asciiLowercase == $1.asciiLowercase }
   }
 
+  /// Whether both strings are the same bytes, like field values in a message.
+  ///
+  /// In Swift, strings with canonically equivalent characters are equal, too: `é` in one or two characters, or `K` and
+  /// the kelvin sign.
+  package func hasSameBytes(as other: String) -> Bool {
+    self == other && (FieldText.isASCII(self) && FieldText.isASCII(other) || utf8.elementsEqual(other.utf8))
+  }
+
   /// Returns the string with ASCII letters in lowercase, independent of the locale.
   package func asciiLowercased() -> String {
     guard utf8.contains(where: { $0 >= 0x41 && $0 <= 0x5A }) else { return self }

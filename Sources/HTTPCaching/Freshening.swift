@@ -85,7 +85,9 @@ public enum Freshening: Sendable, Hashable {
   private static func headAgrees(_ new: HeaderFields, _ stored: some StoredResponseMetadata) -> Bool {
     let old = stored.fields
     for name in ["etag", "last-modified"] where new.contains(name) {
-      guard let value = new.single(name), value == old.single(name) else { return false }
+      guard let value = new.single(name), let oldValue = old.single(name), value.hasSameBytes(as: oldValue) else {
+        return false
+      }
     }
     guard new.contains("content-length") else { return true }
     guard let length = new.single("content-length")?.trimmingFieldSpace() else { return false }

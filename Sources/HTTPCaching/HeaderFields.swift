@@ -1,8 +1,8 @@
 /// The header fields of a message: ordered lines whose names are case-insensitive (RFC 9110, sections 5.1 to 5.3).
 ///
 /// Lines of one name stay separate until `subscript(_:)` joins them, because joining changes the meaning of a few
-/// fields (`Set-Cookie`, `Age`, dates). A value type; copies share storage. Lookups take time linear in the number of
-/// lines, which beats hashing for typical messages.
+/// fields (`Set-Cookie`, `Age`, dates). A value that is not UTF-8 has the form of ``FieldText``. A value type; copies
+/// share storage. Lookups take time linear in the number of lines, which beats hashing for typical messages.
 public struct HeaderFields: Sendable {
   @usableFromInline
   struct Line: Sendable, Hashable {

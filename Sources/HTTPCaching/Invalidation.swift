@@ -29,7 +29,7 @@ public struct Invalidation: Sendable, Hashable {
     for name in ["location", "content-location"] {
       // 9111 4.4: only the same origin.
       guard let value = response.fields.single(name)?.trimmingFieldSpace(), !value.isEmpty,
-        let url = URL(string: value, relativeTo: request.url)?.absoluteURL, !origin.isEmpty,
+        let url = URL(string: FieldText.displayed(value), relativeTo: request.url)?.absoluteURL, !origin.isEmpty,
         Self.origin(of: url) == origin, !urls.contains(url)
       else { continue }
       urls.append(url)

@@ -25,7 +25,7 @@ package struct Redirection: Sendable, Hashable {
   /// - Parameter location: Returns the value of `Location`. Called only for the status of a redirect.
   package init?(of request: RequestHead, status: Int, location: () -> String?) {
     guard Self.isRedirect(status), let location = location(),
-      let target = URL(string: location, relativeTo: request.url)?.absoluteURL,
+      let target = URL(string: FieldText.displayed(location), relativeTo: request.url)?.absoluteURL,
       let scheme = target.scheme?.asciiLowercased(), scheme == "http" || scheme == "https"
     else { return nil }
     var head = request

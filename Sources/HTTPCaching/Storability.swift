@@ -57,7 +57,7 @@ public enum Storability: Sendable, Hashable {
     guard request.method == "POST" else { return nil }
     guard hasLifetime(response, directives, options), (200..<300).contains(response.status), response.status != 206,
       let location = response.fields.single("content-location")?.trimmingFieldSpace(), !location.isEmpty,
-      let url = URL(string: location, relativeTo: request.url)?.absoluteString,
+      let url = URL(string: FieldText.displayed(location), relativeTo: request.url)?.absoluteString,
       url == request.url.absoluteString.prefix(while: { $0 != "#" })
     else { return .postNotCached }
     return nil

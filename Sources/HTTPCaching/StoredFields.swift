@@ -63,7 +63,7 @@ extension HeaderFields {
         first = line.value
         continue
       }
-      if line.value != first { return nil }
+      if !line.value.hasSameBytes(as: first) { return nil }
     }
     return first
   }

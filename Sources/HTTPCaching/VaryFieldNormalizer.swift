@@ -32,14 +32,16 @@ enum VaryFieldNormalizer {
   static func isEqual(
     _ value: String, to stored: String, of name: String, digest: (String) -> String
   ) -> Bool {
-    guard isPreferenceList(name) else { return representation(of: value, of: name, digest: digest) == stored }
+    guard isPreferenceList(name) else {
+      return representation(of: value, of: name, digest: digest).hasSameBytes(as: stored)
+    }
     let isEqual = value.utf8.withContiguousStorageIfAvailable { value in
       stored.utf8.withContiguousStorageIfAvailable {
         PreferenceListMatcher.isEqual(value, to: $0, isOrdered: isOrdered(name))
       }
     }
     if case .some(.some(.some(let isEqual))) = isEqual { return isEqual }
-    return normalize(value, of: name) == stored
+    return normalize(value, of: name).hasSameBytes(as: stored)
   }
 
   /// Whether the field is a preference list.

@@ -175,7 +175,7 @@ private struct ExplanationReport {
 
   private var conditionalFields: [(name: String, value: String)] {
     switch decision.outcome {
-    case .validate(let fields, _), .complete(let fields): fields.map { ($0.name, $0.value) }
+    case .validate(let fields, _), .complete(let fields): fields.displayed.map { ($0.name, $0.value) }
     case .stored, .unavailable, .fetch, .bypass: []
     }
   }

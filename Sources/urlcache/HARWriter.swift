@@ -30,7 +30,7 @@ struct HARWriter {
   ///
   /// Members that the format requires, but that a cache does not know, have the format's value for "unknown".
   mutating func append(_ entry: CacheDirectory.Entry, _ response: StoredResponse) throws {
-    let fields = response.fields
+    let fields = response.fields.displayed
     var request: [(String, JSON)] = [
       ("method", .string(entry.method)), ("url", .string(entry.url)), ("httpVersion", "HTTP/1.1"), ("cookies", []),
       ("headers", Self.requestFields(response.vary)), ("queryString", Self.query(of: entry.url)), ("headersSize", -1),

@@ -102,7 +102,7 @@ private struct VariantDetails {
       "header \(Format.hexadecimal(record.headerChecksum)), body \(Format.hexadecimal(record.bodyChecksum))",
     ])
     let table = Format.table(rows.map { ["  " + $0[0], $0[1]] }, rightAligned: [])
-    let fields = response.fields.map { "    " + Format.visible("\($0.name): \($0.value)") + "\n" }.joined()
+    let fields = response.fields.displayed.map { "    " + Format.visible("\($0.name): \($0.value)") + "\n" }.joined()
     return table + "  Fields\n" + fields
   }
 
@@ -134,7 +134,7 @@ private struct VariantDetails {
       "removalSequence": .number(record.removalSequence),
       "headerChecksum": .string(Format.hexadecimal(record.headerChecksum)),
       "bodyChecksum": .string(Format.hexadecimal(record.bodyChecksum)),
-      "fields": .array(response.fields.map { ["name": .string($0.name), "value": .string($0.value)] }),
+      "fields": .array(response.fields.displayed.map { ["name": .string($0.name), "value": .string($0.value)] }),
     ]
   }
 
@@ -145,7 +145,7 @@ private struct VariantDetails {
 
   private var validators: [(name: String, value: String)] {
     ["ETag", "Last-Modified"].compactMap { name in
-      variant.response.fields.first(name).map { (name, $0) }
+      variant.response.fields.first(name).map { (name, FieldText.displayed($0)) }
     }
   }
 

@@ -20,7 +20,8 @@ extension HeaderFields {
   }
 }
 
-/// Header fields in Foundation's form: lines of the same name are joined, under the spelling of the first.
+/// Header fields in Foundation's form: lines of the same name are joined, under the spelling of the first. A value that is
+/// not UTF-8 is shown as ISO 8859-1, like in a session without a cache.
 struct FoundationFields {
   private(set) var fields = [String: String](minimumCapacity: 12)
   /// A bit for each hash of a name's length and first letter. Equal names have the same bit.
@@ -31,6 +32,7 @@ struct FoundationFields {
   private static let manyCount = 64
 
   mutating func append(name: String, value: String) {
+    let value = FieldText.displayed(value)
     guard fields.count < Self.manyCount else { return appendAmongMany(name: name, value: value) }
     let shape: UInt64 = 1 << (UInt64(name.utf8.count &* 8 &+ Int((name.utf8.first ?? 0) & 0x1f)) & 63)
     if shapes & shape != 0, let first = fields.keys.first(where: { $0.equalsIgnoringCase(name) }) {

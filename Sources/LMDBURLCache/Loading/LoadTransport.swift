@@ -85,7 +85,8 @@ extension HTTPCookieStorage {
     await withCheckedContinuation { continuation in
       Self.queue.async {
         for line in lines {
-          let cookies = HTTPCookie.cookies(withResponseHeaderFields: ["Set-Cookie": line], for: url)
+          let cookies = HTTPCookie.cookies(
+            withResponseHeaderFields: ["Set-Cookie": FieldText.displayed(line)], for: url)
           self.setCookies(cookies, for: url, mainDocumentURL: nil)
         }
         continuation.resume()
