@@ -155,16 +155,22 @@ public enum RemovalScope: Sendable, Hashable {
 
   private enum Tag: UInt8 {
     case everything = 1
-    case since, prefix, group, target, key, digested, digestedGroup, resource
+    case since, prefix, group, target, key, digestedAsSpelled, digestedGroup
+    /// Of keys with letters among the digits of percent-encoding, and of keys that the scope does not have as a whole.
+    ///
+    /// Earlier versions, which may be in the same fleet, have these digits as a URL spells them. They do not know these
+    /// tags, and remove everything.
+    case encodedPrefix, encodedTarget, encodedKey, digested
+    case resource
   }
 
   package var encoded: [UInt8] {
     var writer = ByteWriter()
     switch self {
     case .everything: return [Tag.everything.rawValue]
-    case .prefix(let prefix): return [Tag.prefix.rawValue] + prefix
-    case .target(let prefix): return [Tag.target.rawValue] + prefix
-    case .key(let key): return [Tag.key.rawValue] + key
+    case .prefix(let prefix): return [Self.tag(.prefix, or: .encodedPrefix, for: prefix)] + prefix
+    case .target(let prefix): return [Self.tag(.target, or: .encodedTarget, for: prefix)] + prefix
+    case .key(let key): return [Self.tag(.key, or: .encodedKey, for: key)] + key
     case .resource(let key): return [Tag.resource.rawValue] + key
     case .since(let date):
       writer.append(Tag.since.rawValue)
@@ -186,6 +192,10 @@ public enum RemovalScope: Sendable, Hashable {
     return writer.bytes
   }
 
+  private static func tag(_ tag: Tag, or encoded: Tag, for bytes: [UInt8]) -> UInt8 {
+    PercentEncoding.hasLetters(inTargetOf: bytes) ? encoded.rawValue : tag.rawValue
+  }
+
   /// Decodes ``encoded``; nil if the bytes are malformed. A scope of an unknown kind counts as everything.
   package init?(encoded bytes: UnsafeRawBufferPointer) {
     var reader = ByteReader(bytes)
@@ -194,18 +204,23 @@ public enum RemovalScope: Sendable, Hashable {
       self = .everything
       return
     }
-    var rest: [UInt8] { [UInt8](bytes[reader.offset...]) }
+    // The bytes of an earlier version may have lowercase digits.
+    var rest: [UInt8] { PercentEncoding.uppercasingDigits(inTargetOf: [UInt8](bytes[reader.offset...])) }
     switch tag {
     case .everything: self = .everything
     case .since:
       guard let seconds = reader.readDouble() else { return nil }
       self = .since(Date(timeIntervalSinceReferenceDate: seconds))
-    case .prefix: self = .prefix(rest)
+    case .prefix, .encodedPrefix: self = .prefix(rest)
     case .group:
       guard let name = reader.readCountedString() else { return nil }
       self = .group(origin: rest, name: name)
-    case .target: self = .target(rest)
-    case .key: self = .key(rest)
+    case .target, .encodedTarget: self = .target(rest)
+    case .key, .encodedKey: self = .key(rest)
+    case .digestedAsSpelled:
+      // The digest is that of other bytes if these have lowercase digits. Cover at least as much.
+      guard reader.readBytes(25) != nil else { return nil }
+      self = .prefix(Array(rest.prefix { $0 != UInt8(ascii: "%") }))
     case .resource: self = .resource(rest)
     case .digested:
       guard let isWholeKey = reader.read(UInt8.self), let byteCount = reader.read(UInt64.self),

@@ -9,8 +9,9 @@ import HTTPCaching
 /// `host 00 scheme ":" port 00 path?query 00 method 00 partition`. The fragment is dropped, the scheme is lowercased, a
 /// missing port is filled in, and an empty path becomes `/`. The host and port of an HTTP URL are canonical, so that a
 /// purge reaches a host in all its spellings: with percent-encoding, in another script, or as another form of an
-/// address. Nothing else changes, because two spellings of a path may be two resources. The user of a URL is not part of
-/// the key. It selects a variant, like `Authorization` (``/HTTPCaching/VaryKey``).
+/// address. The digits of percent-encoding are in upper case. Nothing else changes, because two other spellings of a path
+/// may be two resources. The user of a URL is not part of the key. It selects a variant, like `Authorization`
+/// (``/HTTPCaching/VaryKey``).
 ///
 /// A value type that threads can share. Creating a key takes one pass over the URL and one allocation.
 public struct RequestKey: Sendable, Hashable {
@@ -283,7 +284,9 @@ struct KeyWriter {
     if parts.isHierarchical, parts.target.isEmpty || text[parts.target.lowerBound] == UInt8(ascii: "?") {
       append(UInt8(ascii: "/"))
     }
+    let start = count
     append(UnsafeBufferPointer(rebasing: text[parts.target]))
+    PercentEncoding.uppercaseDigits(UnsafeMutableBufferPointer(rebasing: buffer[start..<count]))
   }
 
   mutating func append(lowercasing bytes: Slice<UnsafeBufferPointer<UInt8>>) {
@@ -319,7 +322,7 @@ extension RequestKey: CustomStringConvertible {
     method == "GET" ? urlString : "\(method) \(urlString)"
   }
 
-  /// The URL of the key, without fragment and user.
+  /// The URL of the key, without fragment and user, and with the digits of percent-encoding in upper case.
   public var urlString: String {
     String(unsafeUninitializedCapacity: bytes.count + 3) { buffer in
       var writer = KeyWriter(buffer: buffer)
@@ -328,7 +331,7 @@ extension RequestKey: CustomStringConvertible {
     }
   }
 
-  /// Whether `urlString` is byte for byte the URL of the key. Cheaper than comparing with ``urlString``.
+  /// Whether `urlString` is the URL of the key, regardless of the case of the digits of percent-encoding.
   public func isMade(of urlString: String) -> Bool {
     var text = urlString
     return text.withUTF8 { text in
@@ -336,7 +339,9 @@ extension RequestKey: CustomStringConvertible {
       var isSame = true
       forEachPieceOfURL { piece in
         guard isSame, let start = piece.baseAddress else { return }
-        isSame = text.count - offset >= piece.count && memcmp(text.baseAddress! + offset, start, piece.count) == 0
+        isSame =
+          text.count - offset >= piece.count
+          && PercentEncoding.areEqual(text.baseAddress! + offset, start, count: piece.count)
         offset += piece.count
       }
       return isSame && offset == text.count

@@ -46,6 +46,66 @@ struct RemovalTests {
     #expect(fixture.store.entryCount == 0)
   }
 
+  /// A scope of a URL, of its prefix, or of its key.
+  enum URLScope: CaseIterable, Sendable {
+    case prefix, target, key
+
+    func scope(_ url: URL) throws -> RemovalScope {
+      switch self {
+      case .prefix: try #require(.urlPrefix(url))
+      case .target: try #require(.target(of: url))
+      case .key: .key(try #require(RequestKey(url: url)).bytes)
+      }
+    }
+  }
+
+  @Test(
+    "A removal covers a URL regardless of the case of percent-encoding's digits", arguments: URLScope.allCases,
+    [0, 10_000])
+  func percentEncoding(_ kind: URLScope, byteCount: Int) throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let padding = String(repeating: "x", count: byteCount)
+    let spellings = ["%d8%af", "%D8%AF", "%d8%Af"].map { "http://a.example/\(padding)\($0)" }
+    let others = ["%D8%AE", "D8AF", "%d9"].map { "http://a.example/\(padding)\($0)" }
+    for spelling in spellings {
+      for stored in spellings {
+        for url in others + [stored] { fixture.store.store(fixture.response(url)) }
+        #expect(fixture.body(spelling) != nil)
+        let scope = try kind.scope(try #require(URL(string: spelling)))
+        fixture.store.remove(scope)
+        #expect(fixture.body(stored) == nil)
+        for url in others { #expect(fixture.body(url) != nil) }
+        let encoded = scope.abbreviated.encoded
+        #expect(encoded.withUnsafeBytes { RemovalScope(encoded: $0) } == scope.abbreviated)
+        // Earlier versions do not know such scopes, and remove everything.
+        #expect(encoded[0] > 8)
+      }
+    }
+    fixture.drain()
+  }
+
+  @Test(
+    "A scope of an earlier version, which has digits as the URL spells them, covers the key", arguments: [3, 5, 6, 7])
+  func scopeOfAnEarlierVersion(tag: UInt8) throws {
+    let path = String(repeating: "x", count: tag == 7 ? 380 : 1)
+    let key = try #require(RequestKey(urlString: "http://a.example/\(path)%d8%af", partition: "%d8"))
+    let spelled = Array("a.example\0http:80\0/\(path)%d8%af\0GET\0%d8".utf8)
+    let content: [UInt8] =
+      switch tag {
+      case 5: Array(spelled.dropLast(7))
+      // Of a whole key, with a size and a digest.
+      case 7: [1] + [UInt8](repeating: 7, count: 24) + spelled.prefix(384)
+      default: spelled
+      }
+    let scope = try #require(([tag] + content).withUnsafeBytes { RemovalScope(encoded: $0) })
+    #expect(scope.covers(key: key.bytes, storedAt: .distantPast) { [] })
+    let other = try #require(RequestKey(urlString: "http://a.example/y%d8%af", partition: "%d8"))
+    #expect(!scope.covers(key: other.bytes, storedAt: .distantPast) { [] })
+    let plain = RemovalScope.key(Array("a.example\0http:80\0/%25%31\0GET\0%d8".utf8))
+    #expect(plain.encoded[0] == 6)
+  }
+
   @Test("A cache group with a name of any length is purged alone", arguments: [32, 10_000], [false, true])
   func groupWithALongName(byteCount: Int, isCommitted: Bool) throws {
     let fixture = try StoreFixture()

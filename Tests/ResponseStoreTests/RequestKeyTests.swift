@@ -25,6 +25,8 @@ struct RequestKeyTests {
       ("http://bu\u{308}cher.test/", "http://b\u{fc}cher.test"),
       ("http://a\u{3002}example/", "http://a.example/"), ("http://\u{ff11}27.0.0.1/", "http://127.0.0.1/"),
       ("http://127.0.0%2E1/", "http://127.0.0.1/"), ("http://a.example:0080/", "http://a.example/"),
+      ("http://a.example/%d8%af?q=%e2%82%ac", "http://a.example/%D8%AF?q=%E2%82%AC"),
+      ("http://a.example/%25%7eb%2fc", "http://a.example/%25%7Eb%2Fc"), ("data:,%c3%bc", "data:,%C3%BC"),
       ("https://a.example:000443/", "https://a.example/"), ("http://a.example:008080/", "http://a.example:8080/"),
       ("http://a.example:00/", "http://a.example:0/"), ("http://[0:0:0:0:0:0:0:1]/", "http://[::1]/"),
       ("http://[2001:DB8:0::0:1]:080/", "http://[2001:db8::1]/"),
@@ -37,6 +39,9 @@ struct RequestKeyTests {
     "URLs that may name different resources have different keys",
     arguments: [
       ("http://a.example/?user=1", "http://a.example/?user=2"), ("http://a.example/A", "http://a.example/a"),
+      ("http://a.example/%7Ea", "http://a.example/~a"), ("http://a.example/%d", "http://a.example/%D"),
+      ("http://a.example/%dz", "http://a.example/%Dz"), ("http://a.example/%%d8", "http://a.example/%%D"),
+      ("http://a.example/d8", "http://a.example/D8"), ("http://a.example/%31d8", "http://a.example/%31D8"),
       ("http://a.example/x", "https://a.example/x"), ("http://a.example/", "http://a.example:8080/"),
       ("http://a.example/%7Ea", "http://a.example/~a"), ("http://a.example/x", "http://a.example/x/"),
       ("http://a.example/x", "http://a.example/x?"), ("http://a.example/", "http://a.example./"),
@@ -109,10 +114,26 @@ struct RequestKeyTests {
       ("http://u:p@example.com/", "http://u:p@example.com/", false), ("data:text/plain,x", "data:text/plain,x", true),
       ("https://[::1]:8443/x", "https://[::1]:8443/x", true), ("http://example.com/a", "http://example.com/ab", false),
       ("http://example.com/ab", "http://example.com/a", false),
+      ("http://example.com/%d8?%af", "http://example.com/%D8?%AF", true),
+      ("http://example.com/%D8?%AF", "http://example.com/%d8?%Af", true),
+      ("http://example.com/%d8", "http://example.com/%D9", false),
+      ("http://example.com/%d8d", "http://example.com/%D8D", false),
+      ("http://example.com/%dz", "http://example.com/%Dz", false),
+      ("http://example.com/a%", "http://example.com/a%", true),
+      ("http://example.com/%d", "http://example.com/%D", false),
     ])
   func text(_ made: String, _ asked: String, _ isSame: Bool) throws {
     let key = try #require(makeKey(made))
     #expect(key.isMade(of: asked) == isSame && key.isMade(of: key.urlString))
+  }
+
+  @Test("Only the path and query are compared without the case of percent-encoding's digits")
+  func digitsElsewhere() throws {
+    let url = "http://a.example/"
+    #expect(makeKey(url, partition: "%d8") != makeKey(url, partition: "%D8"))
+    #expect(makeKey(url, method: "%d8") != makeKey(url, method: "%D8"))
+    let key = try #require(makeKey("http://a.example/%d8", method: "%d8", partition: "%d8"))
+    #expect(key.urlString == "http://a.example/%D8" && key.method == "%d8" && key.partition == "%d8")
   }
 
   @Test("Keys of a host are adjacent in the order of keys, and so are those of a path")

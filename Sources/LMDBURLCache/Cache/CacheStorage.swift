@@ -112,7 +112,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     let changed = proposal.attachment as? CachedURLResponse
     let response = LMDBCachedURLResponse(
       proposal.response, for: key,
-      attachment: changed.flatMap { ResponseAttachment($0, keyURL: key.urlString)?.bytes }, storedAt: tiers.now,
+      attachment: changed.flatMap { ResponseAttachment($0, for: key)?.bytes }, storedAt: tiers.now,
       userInfo: changed?.userInfo, storagePolicy: proposal.isMemoryOnly ? .allowedInMemoryOnly : .allowed)
     if let detour, request.isForURL {
       let operation = SubclassDetour.Operation.insert(

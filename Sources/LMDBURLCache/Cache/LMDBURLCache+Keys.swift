@@ -172,7 +172,7 @@ extension LMDBURLCache {
   func makeEntry(
     from cached: CachedURLResponse, for request: URLRequest, _ key: RequestKey
   ) -> (response: LMDBCachedURLResponse, allowsDiskStorage: Bool, refusal: Rule?) {
-    let attachment = ResponseAttachment(cached, keyURL: key.urlString)?.bytes
+    let attachment = ResponseAttachment(cached, for: key)?.bytes
     guard let response = cached.response as? HTTPURLResponse, let head = request.head else {
       let vary = request.head.map {
         VaryKey(request: $0, response: HeaderFields(), credentialDigest: core.credentialDigest)

@@ -1,3 +1,4 @@
+import CacheModel
 import Foundation
 import FoundationNetworking
 import HTTPCaching
@@ -15,11 +16,11 @@ struct ResponseAttachment: Codable, Equatable {
   var userInfo: Data?
 
   /// Creates the attachment; nil if there is nothing to attach.
-  init?(_ cached: CachedURLResponse, keyURL: String) {
+  init?(_ cached: CachedURLResponse, for key: RequestKey) {
     let response = cached.response
     let isHTTP = response is HTTPURLResponse
     let url = response.url?.textWithoutUserInformation
-    self.url = url == keyURL ? nil : url
+    self.url = url.map(key.isMade) == true ? nil : url
     if !isHTTP {
       mimeType = response.mimeType
       textEncodingName = response.textEncodingName

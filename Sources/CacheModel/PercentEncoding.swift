@@ -1,0 +1,73 @@
+import Glibc
+
+/// The hexadecimal digits of percent-encodings, whose case does not matter (RFC 3986, section 6.2.2.1).
+///
+/// A `%` without two digits is no percent-encoding, and stays as it is.
+enum PercentEncoding {
+  /// Writes the digits in upper case.
+  ///
+  /// - Complexity: One `memchr` for a text without `%`, because each lookup creates a key.
+  static func uppercaseDigits(_ text: UnsafeMutableBufferPointer<UInt8>) {
+    guard var next = text.baseAddress else { return }
+    let end = next + text.count
+    while let found = memchr(next, CInt(UInt8(ascii: "%")), end - next) {
+      next = found.assumingMemoryBound(to: UInt8.self) + 1
+      guard end - next >= 2 else { return }
+      guard isDigit(next[0]), isDigit(next[1]) else { continue }
+      for index in 0..<2 where next[index] >= UInt8(ascii: "a") { next[index] &= 0xDF }
+      next += 2
+    }
+  }
+
+  /// Returns the beginning of a key, or a key, with the digits of its path and query in upper case.
+  static func uppercasingDigits(inTargetOf key: [UInt8]) -> [UInt8] {
+    var key = key
+    let target = target(of: key)
+    key.withUnsafeMutableBufferPointer { uppercaseDigits(UnsafeMutableBufferPointer(rebasing: $0[target])) }
+    return key
+  }
+
+  /// The position of the path and query in the beginning of a key, or a key: from the second zero to the third.
+  private static func target(of key: [UInt8]) -> Range<Int> {
+    var start = 0
+    for _ in 0..<2 {
+      guard let zero = key[start...].firstIndex(of: 0) else { return key.count..<key.count }
+      start = zero + 1
+    }
+    return start..<(key[start...].firstIndex(of: 0) ?? key.count)
+  }
+
+  /// Whether texts of one length are equal except for the case of digits.
+  static func areEqual(_ text: UnsafePointer<UInt8>, _ other: UnsafePointer<UInt8>, count: Int) -> Bool {
+    if memcmp(text, other, count) == 0 { return true }
+    var index = 0
+    while index < count, text[index] == other[index] {
+      let isEncoding =
+        text[index] == UInt8(ascii: "%") && count - index > 2
+        && (1...2).allSatisfy { isDigit(text[index + $0]) && isDigit(other[index + $0]) }
+      index += 1
+      guard isEncoding else { continue }
+      for _ in 0..<2 {
+        // The bit distinguishes the two cases of a letter, and is set in all numerals.
+        guard text[index] | 0x20 == other[index] | 0x20 else { return false }
+        index += 1
+      }
+    }
+    return index == count
+  }
+
+  /// Whether a percent-encoding in the path and query of the beginning of a key, or a key, has a letter among its digits.
+  static func hasLetters(inTargetOf key: [UInt8]) -> Bool {
+    var rest = key[target(of: key)]
+    while let percent = rest.firstIndex(of: UInt8(ascii: "%")) {
+      let digits = rest[(percent + 1)...].prefix(2)
+      if digits.allSatisfy(isDigit), digits.contains(where: { $0 >= UInt8(ascii: "A") }) { return true }
+      rest = rest[(percent + 1)...]
+    }
+    return false
+  }
+
+  private static func isDigit(_ byte: UInt8) -> Bool {
+    byte &- UInt8(ascii: "0") < 10 || (byte | 0x20) &- UInt8(ascii: "a") < 6
+  }
+}
