@@ -115,12 +115,16 @@ extension LMDBURLCache {
     ownContext.clientRequest(request, context: RequestContext(request: request), cache: self)
   }
 
-  /// Whether a response to a GET is stored for everybody or without credentials, with any Vary key.
+  /// Whether a response to a GET without credentials is stored, with any Vary key.
   func isStored(_ url: URL) -> Bool {
-    guard let request = clientRequest(URLRequest(url: url)) else { return false }
+    let request = URLRequest(url: url)
+    var parts = SelectingParts()
+    guard let key = urlKey(for: request, url: url, parts: &parts) else { return false }
+    if core.lookup(key, where: { _ in true }) != nil { return true }
+    guard core.mayHaveEquivalentURLs, let client = clientRequest(request) else { return false }
     var isStored = false
-    _ = cachingClient.forEachPlace(of: request) { place in
-      if let key = place.map({ $0.key }) ?? request.key { isStored = core.lookup(key, where: { _ in true }) != nil }
+    _ = cachingClient.forEachPlace(of: client, withoutURL: true) { place in
+      if let key = place?.key { isStored = core.lookup(key, where: { _ in true }) != nil }
       return !isStored
     }
     return isStored
