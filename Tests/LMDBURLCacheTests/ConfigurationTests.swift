@@ -167,7 +167,7 @@ struct ConfigurationTests {
       let kept = HTTPCookieStorage.shared.cookies(for: origin.url("/")) ?? []
       #expect(!kept.contains { $0.name == "lmdburlcache-user" })
       #expect(fixture.cache.core.options.loadConfiguration.urlCredentialStorage == nil)
-      #expect(LMDBURLCache.Options().loadConfiguration.urlCredentialStorage === URLCredentialStorage.shared)
+      #expect(LMDBURLCache.Options().loadConfiguration.urlCredentialStorage == nil)
     }
   }
 

@@ -181,6 +181,45 @@ struct FoundationFactsTests {
     #expect(space() != space())
   }
 
+  @Test("A session stores the credential that its delegate gives, on a queue that its name shows to be a session's")
+  func storedCredentials() async throws {
+    let origin = try LoopbackOrigin {
+      ChallengeTests.user(of: $0) == nil ? ChallengeTests.whoAreYou : Reply(200, [], "in")
+    }
+    defer { origin.stop() }
+    let storage = URLCredentialStorage()
+    let areOnSessionQueue = Mutex<[Bool]>([])
+    let observer = NotificationCenter.default.addObserver(
+      forName: .NSURLCredentialStorageChanged, object: storage, queue: nil
+    ) { _ in
+      let isOnSessionQueue = ProgramCredentials.isOnSessionQueue
+      areOnSessionQueue.withLock { $0.append(isOnSessionQueue) }
+    }
+    defer { NotificationCenter.default.removeObserver(observer) }
+    let configuration = URLSessionConfiguration.ephemeral
+    configuration.urlCredentialStorage = storage
+    let delegate = CredentialDelegate()
+    let session = URLSession(configuration: configuration, delegate: delegate, delegateQueue: nil)
+    for count in 1...2 {
+      #expect(try await session.data(from: origin.url("/a")).0.text == "in")
+      // It is under another object each time, so that Foundation never finds it.
+      #expect(storage.allCredentials.count == count)
+    }
+    #expect(areOnSessionQueue.withLock { $0 } == [true, true])
+    #expect(!ProgramCredentials.isOnSessionQueue)
+    session.finishTasksAndInvalidate()
+  }
+
+  private final class CredentialDelegate: NSObject, URLSessionTaskDelegate {
+    func urlSession(
+      _ session: URLSession, task: URLSessionTask, didReceive challenge: URLAuthenticationChallenge,
+      completionHandler: @escaping @Sendable (URLSession.AuthChallengeDisposition, URLCredential?) -> Void
+    ) {
+      #expect(challenge.proposedCredential == nil)
+      completionHandler(.useCredential, URLCredential(user: "alice", password: "pw", persistence: .forSession))
+    }
+  }
+
   @Test("A request shows whether its time limit was set")
   func timeLimits() {
     var request = URLRequest(url: URL(string: "http://probe.test/")!, timeoutInterval: 2)

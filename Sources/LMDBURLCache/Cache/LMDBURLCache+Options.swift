@@ -63,6 +63,15 @@ extension LMDBURLCache {
     /// (`caching.mode = .shared`) do not, because they come from many users and the cookies belong to one. With
     /// ``Transport/urlSession(_:)`` the configuration decides.
     public var usesProcessCookies: Bool?
+    /// The storage whose credentials answer the challenges to loads without a session; nil, the default, for none.
+    ///
+    /// A load without a session may be for anyone. The 401 is then the response, unless the request has the credentials.
+    /// With a storage, the default credential that the program has put in for the challenge's protection space is sent
+    /// for all of these loads. The storage of a configuration in ``Transport/urlSession(_:)`` is not used. Loads of a
+    /// session use the storage of its configuration.
+    ///
+    ///     options.credentialStorage = .shared
+    public var credentialStorage: URLCredentialStorage?
     /// Whether requests over libcurl have cookies of their own, in memory, instead of those of the process.
     package var keepsCookiesInMemory = false
     /// Whether the mode is recorded in the directory, for tools; true by default. A tool does not count as a program.
@@ -93,7 +102,8 @@ extension LMDBURLCache {
 
     /// A transport of requests to the origin.
     public enum Transport: Sendable {
-      /// The cache's own sessions with a copy of this configuration, including its cookie and credential storages.
+      /// The cache's own sessions with a copy of this configuration, including its cookie storage, but not its credential
+      /// storage (see ``Options/credentialStorage``).
       ///
       /// Later changes to the configuration have no effect.
       case urlSession(URLSessionConfiguration)
@@ -112,10 +122,14 @@ extension LMDBURLCache {
 
     /// The session configuration of loads without a session.
     var loadConfiguration: URLSessionConfiguration {
-      if case .urlSession(let configuration) = transport { return configuration }
+      if case .urlSession(let configuration) = transport {
+        let copy = configuration.copied
+        copy.urlCredentialStorage = credentialStorage
+        return copy
+      }
       let configuration = URLSessionConfiguration.default
+      configuration.urlCredentialStorage = credentialStorage
       let isShared = caching.mode == .shared
-      if isShared { configuration.urlCredentialStorage = nil }
       if keepsCookiesInMemory {
         configuration.httpCookieStorage = URLSessionConfiguration.ephemeral.httpCookieStorage
         return configuration

@@ -39,6 +39,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   ///   fleet tier, if its files in the directory cannot be used.
   public init(directory: URL, memoryCapacity: Int, diskCapacity: Int, options: Options = Options()) throws {
     Self.check(memoryCapacity: memoryCapacity, diskCapacity: diskCapacity)
+    ProgramCredentials.beginRecording()
     let path = directory.path
     let usesDisk = diskCapacity >= ResponseStore.minimumCapacityByteCount
     if options.fleet != nil, !usesDisk { throw ResponseStore.fleetNeedsDisk(directory: path) }
@@ -65,6 +66,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   ///     ``defaultCachePath``.
   public override init(memoryCapacity: Int, diskCapacity: Int, diskPath path: String?) {
     Self.check(memoryCapacity: memoryCapacity, diskCapacity: diskCapacity)
+    ProgramCredentials.beginRecording()
     let options = Options()
     let path = Self.resolve(path)
     if 1..<ResponseStore.minimumCapacityByteCount ~= diskCapacity {

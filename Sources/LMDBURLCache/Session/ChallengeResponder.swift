@@ -2,12 +2,13 @@ import CachingClient
 import Foundation
 import FoundationNetworking
 import HTTPCaching
-import Synchronization
 
 /// Responds to Basic challenges like a session that receives them itself.
 ///
 /// It asks the session's delegate first, then the credential storage. The request is resent with the credentials here,
 /// so that the caching client knows which responses depend on them. Without credentials the 401 is the response.
+///
+/// The credentials are used for this load alone. They are not stored, because other sessions use the same storage.
 struct ChallengeResponder: Sendable {
   private let session: @Sendable () -> URLSession?
   private let storage: URLCredentialStorage?
@@ -45,7 +46,6 @@ struct ChallengeResponder: Sendable {
         request.head.fields.set("Authorization", field)
         continue
       }
-      if response.head.status != 401 { login.keep(in: storage) }
       response.usedUnseenCredentials = login.isUsed
       return response
     }
@@ -54,28 +54,29 @@ struct ChallengeResponder: Sendable {
   /// The state of one request's authentication.
   private struct Login {
     var failureCount = 0
-    var last: (credential: URLCredential, space: URLProtectionSpace)?
+    private var tried: [(credential: URLCredential, realm: String?)] = []
 
     /// Whether the request was sent with credentials.
-    var isUsed: Bool { last != nil }
+    var isUsed: Bool { !tried.isEmpty }
 
-    /// Stores credentials that were accepted, as a session does.
-    func keep(in storage: URLCredentialStorage?) {
-      guard let last, let storage else { return }
-      storage.set(last.credential, for: last.space)
+    /// Whether the request was sent with these credentials for the space, which the origin has then refused.
+    func hasTried(_ credential: URLCredential?, for space: URLProtectionSpace) -> Bool {
+      tried.contains { $0.credential == credential && $0.realm == space.realm }
+    }
+
+    mutating func use(_ credential: URLCredential, for space: URLProtectionSpace) {
+      tried.append((credential, space.realm))
     }
   }
 
   /// Returns the `Authorization` field for resending the request; nil if the 401 is the response.
   private func answer(_ head: ResponseHead, to request: OutgoingRequest, _ login: inout Login) async throws -> String? {
     let url = request.head.url
-    guard let challenged = BasicChallenge(head.fields)?.space(of: url),
+    guard let space = BasicChallenge(head.fields)?.space(of: url),
       let response = HTTPURLResponse.make(url: url, head: head)
     else { return nil }
-    let space = storage?.knownSpace(like: challenged) ?? challenged
-    let stored =
-      storage?.credentials(for: space)?.min { $0.key < $1.key }?.value ?? storage?.defaultCredential(for: space)
-    let proposed = stored == login.last?.credential ? nil : stored
+    let stored = storage.flatMap { ProgramCredentials.shared.credential(for: space, in: $0) }
+    let proposed = login.hasTried(stored, for: space) ? nil : stored
     let challenge = URLAuthenticationChallenge(
       protectionSpace: space, proposedCredential: proposed, previousFailureCount: login.failureCount,
       failureResponse: response, error: nil, sender: Sender())
@@ -89,7 +90,7 @@ struct ChallengeResponder: Sendable {
     @unknown default: credential = nil
     }
     guard let credential else { return nil }
-    login.last = (credential, space)
+    login.use(credential, for: space)
     let pair = "\(credential.user ?? ""):\(credential.password ?? "")"
     return "Basic " + Data(pair.utf8).base64EncodedString()
   }
@@ -115,20 +116,6 @@ struct ChallengeResponder: Sendable {
     func cancel(_ challenge: URLAuthenticationChallenge) {}
     func performDefaultHandling(for challenge: URLAuthenticationChallenge) {}
     func rejectProtectionSpaceAndContinue(with challenge: URLAuthenticationChallenge) {}
-  }
-}
-
-extension URLCredentialStorage {
-  /// Returns the object under which credentials for an equal protection space are stored; nil if there are none.
-  ///
-  /// Foundation on Linux considers two objects for one space different, and would neither find credentials with another
-  /// object nor replace them.
-  fileprivate func knownSpace(like space: URLProtectionSpace) -> URLProtectionSpace? {
-    allCredentials.keys.first { known in
-      known.host == space.host && known.port == space.port && known.protocol == space.protocol
-        && known.realm == space.realm && known.authenticationMethod == space.authenticationMethod
-        && known.isProxy() == space.isProxy()
-    }
   }
 }
 

@@ -29,6 +29,7 @@ final class SessionContext: @unchecked Sendable {
   init(of session: URLSession) {
     let configuration = session.configuration.copied
     sessionCache = configuration.urlCache as? LMDBURLCache
+    configuration.urlCredentialStorage.map { ProgramCredentials.shared.observe($0) }
     configuration.urlCache = nil
     self.configuration = configuration
     additionalFields = Self.additionalFields(of: configuration)
