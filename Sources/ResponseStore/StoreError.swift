@@ -7,6 +7,9 @@ public import LMDB
 public struct StoreError: Error, Sendable, Hashable {
   /// The kind of failure. Later versions may add cases.
   public enum Code: Sendable, Hashable {
+    /// An argument is a mistake: a capacity that is too small, a directory that is no file URL, or a client certificate
+    /// that cannot be read.
+    case invalidArgument
     /// The directory cannot be created, is not a directory, or is not writable.
     case unusableDirectory
     /// The directory is a symbolic link or belongs to another user.
@@ -78,6 +81,11 @@ extension LMDBError: LocalizedError {
 }
 
 extension StoreError {
+  /// Returns the error for an argument with which no store can be opened.
+  package static func invalidArgument(_ reason: String, directory: String, remedy: String) -> StoreError {
+    StoreError(.invalidArgument, directory: directory, reason: reason, remedy: remedy)
+  }
+
   /// Returns the error for a directory without a store.
   static func missing(_ directory: String, reason: String) -> StoreError {
     StoreError(

@@ -57,6 +57,45 @@ struct ProcessTests {
     }
   }
 
+  @Test("installShared logs a line if the process has created a URLSession before", arguments: [true, false])
+  func installSharedTooLate(_ usesShared: Bool) async {
+    await #expect(processExitsWith: .success) { [usesShared] in
+      let logged = LogLines()
+      var options = LMDBURLCache.Options()
+      options.log = { logged.append($0) }
+      let directory = URL(fileURLWithPath: memoryDirectory(for: 64 << 20))
+      let cache = try LMDBURLCache(
+        directory: directory, memoryCapacity: 1 << 20, diskCapacity: 0, options: options)
+      let origin = try LoopbackOrigin { _ in Reply(200, [("Cache-Control", "max-age=600")], "a") }
+      let session = usesShared ? URLSession.shared : URLSession(configuration: .ephemeral)
+      LMDBURLCache.installShared(cache)
+      precondition(logged.all.count == 1, "\(logged.all)")
+      precondition(logged.all[0].contains("Call installShared before anything creates a URLSession"))
+      // The line is true.
+      for _ in 0..<2 { _ = try await URLSession.shared.data(from: origin.url("/a")) }
+      precondition(origin.requestCount == 2)
+      withExtendedLifetime(session) { exit(0) }
+    }
+  }
+
+  @Test("installShared logs nothing if it comes first")
+  func installSharedInTime() async {
+    await #expect(processExitsWith: .success) {
+      let logged = LogLines()
+      var options = LMDBURLCache.Options()
+      options.log = { logged.append($0) }
+      let directory = URL(fileURLWithPath: memoryDirectory(for: 64 << 20))
+      let cache = try LMDBURLCache(
+        directory: directory, memoryCapacity: 1 << 20, diskCapacity: 0, options: options)
+      let origin = try LoopbackOrigin { _ in Reply(200, [("Cache-Control", "max-age=600")], "a") }
+      for _ in 0..<2 { LMDBURLCache.installShared(cache) }
+      for _ in 0..<2 { _ = try await URLSession.shared.data(from: origin.url("/a")) }
+      precondition(origin.requestCount == 1)
+      precondition(logged.all == [], "\(logged.all)")
+      exit(0)
+    }
+  }
+
   @Test("The default directory follows XDG_CACHE_HOME and HOME, and a relative path is below it")
   func paths() async throws {
     let home = FileManager.default.temporaryDirectory.appendingPathComponent("home-\(UUID().uuidString)")

@@ -2,6 +2,7 @@ import CacheModel
 public import CachingClient
 public import Foundation
 import FoundationNetworking
+import HTTPCaching
 
 /// The responses that a purge covers.
 public enum PurgeScope: Sendable, Hashable {
@@ -64,7 +65,9 @@ extension LMDBURLCache {
   public func purge(
     _ scope: PurgeScope, mode: PurgeMode = .hard, timeout: Duration? = nil
   ) async throws -> FleetPurgeResult? {
-    guard let removalScope = removalScope(of: scope) else { throw URLError(.badURL) }
+    guard let removalScope = removalScope(of: scope) else {
+      throw URLError(.badURL, "Nothing was purged: \(scope.mistake)")
+    }
     let removal = Removal(removalScope, isSoft: mode == .soft)
     return try await onBlockingThread {
       let fleet = self.core.fleet
@@ -100,6 +103,16 @@ extension LMDBURLCache {
 }
 
 extension PurgeScope {
+  /// Why no removal can be made of this scope, and what to write instead. Contains at most a host of the scope.
+  var mistake: String {
+    guard case .host(let text) = self else {
+      return "no response can be stored for the URL. Use an absolute http or https URL, such as https://example.com/."
+    }
+    // A host with a port is the beginning of a URL.
+    let meant = (URL(string: text)?.host ?? URL(string: "//" + text)?.host).flatMap { HostName.canonical($0) }
+    return "the text is not one host alone. Write \"\(meant ?? "example.com")\", without a scheme, a port or a path."
+  }
+
   /// The store's scope for this purge; nil for a URL that cannot be cached, or a host that is none.
   package var removalScope: RemovalScope? {
     switch self {

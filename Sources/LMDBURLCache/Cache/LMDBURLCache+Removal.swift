@@ -14,7 +14,7 @@ extension LMDBURLCache {
   /// - Parameter host: A host, as for ``PurgeScope/host(_:)``. For text that is not one host alone, such as a host with a
   ///   port, nothing is removed, and the log receives a line. ``purge(_:mode:timeout:)`` throws instead.
   public func removeCachedResponses(forHost host: String) {
-    remove(removalScope(of: .host(host)), invalidText: "The host is not one host alone")
+    remove(validating: .host(host))
   }
 
   /// Removes the responses whose URL starts with `url`: same scheme, host and port, and a path and query with this
@@ -25,7 +25,7 @@ extension LMDBURLCache {
   /// - Parameter url: An absolute URL. For a URL that cannot be cached, such as one without a scheme, nothing is removed,
   ///   and the log receives a line.
   public func removeCachedResponses(withPrefix url: URL) {
-    remove(removalScope(of: .prefix(url)), invalidText: "No response can be stored for the URL")
+    remove(validating: .prefix(url))
   }
 
   /// Removes the members of a cache group (RFC 9875).
@@ -37,7 +37,7 @@ extension LMDBURLCache {
   ///   - url: Any URL of the group's origin. For a URL that cannot be cached, nothing is removed, and the log receives a
   ///     line.
   public func removeCachedResponses(inGroup group: String, origin url: URL) {
-    remove(.group(group, ofOrigin: url), invalidText: "No response can be stored for the URL")
+    remove(validating: .group(group, origin: url))
   }
 
   /// Whether a response to a GET request for a URL is stored in either tier, fresh or stale, with any Vary key.
@@ -80,10 +80,12 @@ extension LMDBURLCache {
   /// has exited.
   package func leaveFleet() { core.fleet?.leave() }
 
-  /// Removes the responses that a scope covers. Without a scope, logs the reason, because the caller expects a removal.
-  private func remove(_ scope: RemovalScope?, invalidText reason: String) {
-    guard let scope else { return core.options.log("LMDBURLCache: Nothing was removed: \(reason)") }
-    remove(scope)
+  /// Removes the responses that a scope covers. If there can be none, logs why, because the caller expects a removal.
+  private func remove(validating scope: PurgeScope) {
+    guard let removal = removalScope(of: scope) else {
+      return core.options.log("LMDBURLCache: Nothing was removed: \(scope.mistake)")
+    }
+    remove(removal)
   }
 
   /// Removes the responses that a scope covers on all machines.

@@ -3,6 +3,7 @@ import Foundation
 import FoundationNetworking
 import HTTPCaching
 import ResponseStore
+import Synchronization
 
 /// A `URLCache` that stores HTTP responses in memory and in an LMDB database shared by threads and processes.
 ///
@@ -21,6 +22,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   let core: TieredStorage
   private let clientReference = AtomicOnceReference<CachingClient<CacheStorage>>()
   private let contextReference = AtomicOnceReference<SessionContext>()
+  private let hasReportedSession = Atomic(false)
 
   // MARK: Creating a cache
 
@@ -30,17 +32,18 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   ///   - directory: A directory on a local file system that only caches use. All caches of one directory, in any
   ///     process, share the stored responses.
   ///   - memoryCapacity: The maximum size of the memory tier in bytes; 0 for none. Negative values trap.
-  ///   - diskCapacity: The maximum size of the directory on disk in bytes, exceeded by at most 10%. Below
-  ///     ``minimumDiskCapacity`` there is no disk tier. Removals by other processes from a store in the directory then
+  ///   - diskCapacity: The maximum size of the directory on disk in bytes, exceeded by at most 10%; at least
+  ///     ``minimumDiskCapacity``, or 0 for no disk tier. Removals by other processes from a store in the directory then
   ///     still apply to the memory tier. Negative values trap.
   ///   - options: Options that are fixed for the life of the cache.
   /// - Throws: `StoreError` of the module `ResponseStore` with the cause and a remedy: the directory cannot be used,
-  ///   contains a file that is not this library's, or is in use by another version of this library. An error of the
-  ///   fleet tier, if its files in the directory cannot be used.
+  ///   contains a file that is not this library's, is in use by another version of this library, or is not a file URL; the
+  ///   disk capacity is too small. An error of the fleet tier, if its files in the directory cannot be used.
   public init(directory: URL, memoryCapacity: Int, diskCapacity: Int, options: Options = Options()) throws {
     Self.check(memoryCapacity: memoryCapacity, diskCapacity: diskCapacity)
     ProgramCredentials.beginRecording()
-    let path = directory.path
+    let path = try ArgumentChecks.path(of: directory)
+    try ArgumentChecks.check(diskCapacity: diskCapacity, directory: path)
     let usesDisk = diskCapacity >= ResponseStore.minimumCapacityByteCount
     if options.fleet != nil, !usesDisk { throw ResponseStore.fleetNeedsDisk(directory: path) }
     let (store, failure) = Self.openStore(directory: path, diskCapacity: diskCapacity, options: options)
@@ -69,9 +72,10 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     ProgramCredentials.beginRecording()
     let options = Options()
     let path = Self.resolve(path)
-    if 1..<ResponseStore.minimumCapacityByteCount ~= diskCapacity {
+    if ArgumentChecks.isTooSmall(diskCapacity) {
       options.log(
-        "LMDBURLCache: Disk caching is off: the disk capacity is below the minimum of \(Self.minimumDiskCapacity)")
+        "LMDBURLCache: Disk caching is off: the disk capacity is below the minimum of \(Self.minimumDiskCapacity). "
+          + ArgumentChecks.remedy(forDiskCapacity: diskCapacity))
     }
     let (store, failure) = Self.openStore(directory: path, diskCapacity: diskCapacity, options: options)
     core = TieredStorage(
@@ -85,9 +89,17 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
 
   /// Opens a cache like `init(memoryCapacity:diskCapacity:diskPath:)`, in a directory or in ``defaultCachePath``.
   ///
-  /// Newer Apple systems have this initializer.
+  /// Newer Apple systems have this initializer. With a URL that is not that of a file, the cache uses memory only and logs
+  /// a line.
   public convenience init(memoryCapacity: Int, diskCapacity: Int, directory: URL? = nil) {
-    self.init(memoryCapacity: memoryCapacity, diskCapacity: diskCapacity, diskPath: directory?.path)
+    var (path, diskCapacity): (String?, Int) = (nil, diskCapacity)
+    do {
+      path = try directory.map { try ArgumentChecks.path(of: $0) }
+    } catch {
+      Options().log("LMDBURLCache: Disk caching is off. \(error)")
+      diskCapacity = 0
+    }
+    self.init(memoryCapacity: memoryCapacity, diskCapacity: diskCapacity, diskPath: path)
   }
 
   /// The minimum disk capacity of a disk tier: 1 MiB.
@@ -277,7 +289,18 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   open override func getCachedResponse(
     for dataTask: URLSessionDataTask, completionHandler: @escaping (CachedURLResponse?) -> Void
   ) {
-    completionHandler(SessionContext.request(of: dataTask).flatMap { cachedResponse(for: $0) })
+    let context = SessionContext.known(of: dataTask)
+    if let context, !context.asksCachingProtocol { reportSessionWithoutCaching() }
+    completionHandler(SessionContext.request(of: dataTask, in: context).flatMap { cachedResponse(for: $0) })
+  }
+
+  /// Logs, once, that a session asks this cache without storing what it fetches.
+  private func reportSessionWithoutCaching() {
+    guard !hasReportedSession.exchange(true, ordering: .relaxed) else { return }
+    core.options.log(
+      "LMDBURLCache: A URLSession has this cache as its urlCache, but does not store what it fetches, because its "
+        + "configuration does not come from caching(with:). Write "
+        + "URLSession(configuration: configuration.caching(with: cache))")
   }
 
   /// Stores a response for a task's request as its session sends it.

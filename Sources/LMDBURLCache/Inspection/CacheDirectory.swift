@@ -97,7 +97,7 @@ public final class CacheDirectory: Sendable {
   }
 
   private init(existingAt directory: URL, options: ResponseStore.Options) throws {
-    path = directory.path
+    path = try ArgumentChecks.path(of: directory)
     store = try ResponseStore.open(directory: path, options: options)
   }
 

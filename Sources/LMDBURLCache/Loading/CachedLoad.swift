@@ -73,7 +73,12 @@ struct CachedLoad: Sendable {
     if hop.usesStoredCookies { next = context.settingCookies(of: next) }
     guard var request = try await permitted(next, after: response, to: hop.request) else { return nil }
     if request.httpBodyStream != nil { request.httpBodyStream = try await newBodyStream(for: request) }
-    guard let url = request.url else { throw URLError(.badURL) }
+    guard let url = request.url else {
+      throw URLError(
+        .badURL,
+        "The redirect was not followed, because the session's delegate has given a request without a URL. Give the proposed "
+          + "request, or nil for the redirect itself.")
+    }
     let hasLeftOrigin = hop.hasLeftOrigin || Redirection.leavesOrigin(of: hop.clientRequest.head.url, to: url)
     // A delegate may have made a request without the session's fields.
     request = context.addingFields(to: request, hasLeftOrigin: hasLeftOrigin)
@@ -116,7 +121,7 @@ struct CachedLoad: Sendable {
 
   /// Loads the final response.
   func run(_ first: Hop?) async throws -> Result {
-    guard let first else { throw URLError(.badURL) }
+    guard let first else { throw URLError.requestWithoutURL }
     let transport = transport
     var redirects: [FollowedRedirect] = []
     let final = try await cache.cachingClient.followRedirects(of: first, upTo: Self.maximumRedirectCount) { hop in
@@ -187,7 +192,7 @@ struct CachedLoad: Sendable {
   ///
   /// - Throws: `URLError.requestBodyStreamExhausted` if the delegate has none.
   private func newBodyStream(for request: URLRequest) async throws -> InputStream {
-    guard let session, let delegate else { throw URLError(.requestBodyStreamExhausted) }
+    guard let session, let delegate else { throw URLError.exhaustedBodyStream }
     let given = try await context.delegateTask(for: task).use(for: request) { task in
       try await DelegateReply<PassedStream>.wait { reply in
         session.delegateQueue.addOperation {
@@ -195,7 +200,7 @@ struct CachedLoad: Sendable {
         }
       }
     }
-    guard let stream = given.stream else { throw URLError(.requestBodyStreamExhausted) }
+    guard let stream = given.stream else { throw URLError.exhaustedBodyStream }
     return stream
   }
 }

@@ -113,6 +113,6 @@ extension URLError {
       case .excessiveExpansion: .dataLengthExceedsMaximum
       case .unavailable: .cannotLoadFromNetwork
       }
-    self.init(code, userInfo: [NSLocalizedDescriptionKey: error.description])
+    self.init(code, error.description)
   }
 }

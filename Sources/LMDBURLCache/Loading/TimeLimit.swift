@@ -13,7 +13,8 @@ func withTimeLimit<Value: Sendable>(
     group.addTask { try await operation() }
     group.addTask {
       try await Task.sleep(for: limit)
-      throw URLError(.timedOut)
+      throw URLError(
+        .timedOut, "The load took longer than the session's timeoutIntervalForResource permits. Set a longer time.")
     }
     defer { group.cancelAll() }
     guard let first = try await group.next() else { throw CancellationError() }

@@ -72,16 +72,13 @@ final class CachingURLProtocol: URLProtocol {
   }
 
   private func start() {
-    guard let task, let request = task.currentRequest else { return fail(URLError(.badURL)) }
+    guard let task, let request = task.currentRequest else { return fail(URLError.requestWithoutURL) }
     if task is URLSessionDownloadTask {
       // Foundation traps if a class other than its own finishes a download.
       return fail(
         URLError(
           .unsupportedURL,
-          userInfo: [
-            NSLocalizedDescriptionKey:
-              "A session that caches cannot run download tasks: use a data task, or a session without caching(with:)."
-          ]))
+          "A session that caches cannot run download tasks: use a data task, or a session without caching(with:)."))
     }
     let context = SessionContext.of(task)
     guard let cache = context.cache, let dataTask = task as? URLSessionDataTask, !(task is URLSessionUploadTask)
@@ -259,7 +256,10 @@ final class CachingURLProtocol: URLProtocol {
 
   private func loadBuiltIn(_ request: URLRequest, _ task: URLSessionTask, _ context: SessionContext) {
     guard let client, let builtInClass = context.builtInClass(for: request) else {
-      return fail(URLError(.unsupportedURL))
+      return fail(
+        URLError(
+          .unsupportedURL,
+          "No protocol class of the session sends this request. Add one to protocolClasses of its configuration."))
     }
     queue = TaskReflection.queue(of: task)
     let this = WeakReference(self)

@@ -10,11 +10,11 @@ enum FoundationResponse {
   ///
   /// - Throws: `URLError.resourceUnavailable` if `returnCacheDataDontLoad` found nothing, like Apple's loading system.
   static func response(for loaded: CachingClient<CacheStorage>.Response, url: URL) throws -> URLResponse {
-    if loaded.source == .unavailable, loaded.reason == .doNotLoad { throw URLError(.resourceUnavailable) }
+    if loaded.source == .unavailable, loaded.reason == .doNotLoad { throw URLError.nothingStored }
     let provenance = CacheProvenance(loaded, tier: loaded.entry?.tier)
     if loaded.isWholeEntry, let stored = loaded.entry?.cached { return stored.response(with: provenance, url: url) }
     guard let response = HTTPURLResponse.make(url: url, head: loaded.head, provenance: provenance) else {
-      throw URLError(.badServerResponse)
+      throw URLError(.badServerResponse, "Foundation cannot represent the status or the fields of the response.")
     }
     return response
   }
@@ -24,10 +24,14 @@ enum FoundationResponse {
     switch error {
     case is CancellationError: URLError(.cancelled)
     case let error as CurlTransportError: URLError(error)
-    case CachingClientError.timedOut: URLError(.timedOut)
-    case CachingClientError.tooManyRedirects: URLError(.httpTooManyRedirects)
+    case CachingClientError.timedOut:
+      URLError(
+        .timedOut, "The fetch of another request, which this one waited for, made no progress within its time limit.")
+    case CachingClientError.tooManyRedirects:
+      URLError(.httpTooManyRedirects, "The load was redirected more than 20 times. Follow the redirects of the origin.")
     // The error of a session for a transfer that ends before its declared length.
-    case is CachingClientError: URLError(.networkConnectionLost)
+    case is CachingClientError:
+      URLError(.networkConnectionLost, "The response ended before its declared length. Load it again.")
     default: error
     }
   }

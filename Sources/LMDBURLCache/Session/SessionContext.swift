@@ -19,6 +19,8 @@ final class SessionContext: @unchecked Sendable {
   private let isOfSession: Bool
   /// Whether the configuration has protocol classes of its own, such as stubs in tests, which only Foundation asks.
   private let hasOwnProtocolClasses: Bool
+  /// Whether the session asks this library's protocol class. Otherwise it asks the cache, but stores nothing.
+  let asksCachingProtocol: Bool
   /// The libcurl transport for the first cache whose loads use this context. Nearly always there is one.
   private let firstTransport = AtomicOnceReference<CurlTransport>()
   /// The libcurl transports for caches with other settings.
@@ -35,6 +37,9 @@ final class SessionContext: @unchecked Sendable {
     additionalFields = Self.additionalFields(of: configuration)
     sessionPolicy = RequestPolicy(configuration.requestCachePolicy)
     hasOwnProtocolClasses = configuration.hasOwnProtocolClasses
+    // Without any class, Foundation asks all registered ones.
+    let classes = configuration.protocolClasses ?? []
+    asksCachingProtocol = classes.isEmpty || classes.contains { $0 == CachingURLProtocol.self }
     isOfSession = true
   }
 
@@ -47,6 +52,7 @@ final class SessionContext: @unchecked Sendable {
     additionalFields = Self.additionalFields(of: copy)
     sessionPolicy = RequestPolicy(copy.requestCachePolicy)
     hasOwnProtocolClasses = copy.hasOwnProtocolClasses
+    asksCachingProtocol = true
     isOfSession = false
   }
 
@@ -103,8 +109,7 @@ final class SessionContext: @unchecked Sendable {
 
   /// The transport over a session of this library, which sends requests that libcurl's transport cannot send.
   ///
-  /// It is created on first use. If a session were created before `installShared`, the shared session would not ask
-  /// this library's protocol class.
+  /// It is created on first use. If a session were created before `installShared`, `URLSession.shared` would not cache.
   private var innerTransport: FoundationTransport {
     sessionTransport.load {
       let inside = configuration.copied
@@ -202,11 +207,14 @@ final class SessionContext: @unchecked Sendable {
   }
 
   /// Returns a task's request as its session sends it: with the additional fields, which Foundation adds when it sends.
-  static func request(of task: URLSessionTask) -> URLRequest? {
+  static func request(of task: URLSessionTask) -> URLRequest? { request(of: task, in: known(of: task)) }
+
+  /// Returns a task's request as its session sends it.
+  ///
+  /// - Parameter context: The context of the task's session; nil if the session is unknown.
+  static func request(of task: URLSessionTask, in context: SessionContext?) -> URLRequest? {
     guard let request = task.currentRequest else { return nil }
-    guard let session = TaskReflection.session(of: task) else { return request }
-    let context = of(session)
-    return context.addingFields(to: request)
+    return context?.addingFields(to: request) ?? request
   }
 
   // MARK: By session
@@ -236,9 +244,10 @@ final class SessionContext: @unchecked Sendable {
   }
 
   /// Returns the context of a task's session.
-  static func of(_ task: URLSessionTask) -> SessionContext {
-    TaskReflection.session(of: task).map { of($0) } ?? unknown
-  }
+  static func of(_ task: URLSessionTask) -> SessionContext { known(of: task) ?? unknown }
+
+  /// Returns the context of a task's session; nil if the session is unknown.
+  static func known(of task: URLSessionTask) -> SessionContext? { TaskReflection.session(of: task).map { of($0) } }
 
   /// The context of tasks whose session is unknown: the shared cache and the default configuration.
   private static let unknown = SessionContext(configuration: .default)

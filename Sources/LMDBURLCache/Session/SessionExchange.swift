@@ -119,7 +119,7 @@ final class SessionExchange: Sendable {
     guard next.isFull else { return }
     let text =
       "More than \(maximumUnreadByteCount) bytes of the response were not read. Read it faster, or fetch it over libcurl."
-    finish(.failure(URLError(.dataLengthExceedsMaximum, userInfo: [NSLocalizedDescriptionKey: text])))
+    finish(.failure(URLError(.dataLengthExceedsMaximum, text)))
     SessionCalls.queue.async { self.state.withLock { $0.task }?.cancel() }
   }
 
@@ -169,7 +169,7 @@ final class SessionExchange: Sendable {
     switch end {
     case .success:
       // The transfer ended without a head.
-      waiting.head?.resume(throwing: URLError(.badServerResponse))
+      waiting.head?.resume(throwing: URLError(.badServerResponse, "The transfer ended without a response."))
       waiting.reader?.resume(returning: nil)
     case .failure(let error):
       waiting.head?.resume(throwing: error)

@@ -1,0 +1,37 @@
+import Foundation
+import ResponseStore
+
+/// Arguments that a program cannot mean, with the text that says what to write instead.
+enum ArgumentChecks {
+  /// Returns the path of a directory.
+  ///
+  /// - Throws: `StoreError.Code.invalidArgument` for a URL that is not that of a file.
+  static func path(of directory: URL) throws(StoreError) -> String {
+    // A URL without a scheme, as of `URL(string: "/var/cache/example")`, is a path.
+    guard let scheme = directory.scheme, !directory.isFileURL else { return directory.path }
+    throw .invalidArgument(
+      "its URL has the scheme \(scheme), but a store is a directory of this machine",
+      directory: "\(directory.host ?? "")\(directory.path)",
+      remedy: "Pass a file URL, such as URL(fileURLWithPath: \"/var/cache/example\")")
+  }
+
+  /// Checks the disk capacity of a cache.
+  ///
+  /// - Throws: `StoreError.Code.invalidArgument` for a capacity that is too small for a disk tier.
+  static func check(diskCapacity: Int, directory: String) throws(StoreError) {
+    guard isTooSmall(diskCapacity) else { return }
+    throw .invalidArgument(
+      "its disk capacity of \(diskCapacity) bytes is below the minimum of \(ResponseStore.minimumCapacityByteCount)",
+      directory: directory, remedy: remedy(forDiskCapacity: diskCapacity))
+  }
+
+  /// Whether a capacity is neither that of a disk tier nor 0, which means none.
+  static func isTooSmall(_ diskCapacity: Int) -> Bool { 1..<ResponseStore.minimumCapacityByteCount ~= diskCapacity }
+
+  /// Returns what to write instead of a capacity that is too small.
+  static func remedy(forDiskCapacity capacity: Int) -> String {
+    // Most often, the program means megabytes.
+    let megabytes = capacity < 1 << 16 ? capacity : 512
+    return "Capacities are in bytes: write \(megabytes) << 20 for \(megabytes) MiB, or 0 for no disk tier"
+  }
+}
