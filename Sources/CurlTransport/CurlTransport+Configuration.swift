@@ -60,6 +60,10 @@ extension CurlTransport {
     public var certificateAuthorityFile: String?
 
     /// The certificate that identifies the client; none by default.
+    ///
+    /// An origin may send each client another response. The partition of an `LMDBURLCache` therefore begins with a digest
+    /// of the certificate's file. If you use the transport with a caching client of your own, add one to the partition of
+    /// your requests, unless the cache has only this client.
     public var clientCertificate: ClientCertificate?
 
     /// A certificate and its key, each in a file in PEM format.

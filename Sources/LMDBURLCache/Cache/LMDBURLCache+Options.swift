@@ -14,13 +14,21 @@ extension LMDBURLCache {
     public var caching = CachingOptions()
     /// Returns the partition of a request, for example a tenant ID; it is part of the cache key.
     ///
-    /// Responses are never served across partitions. By default all requests have the same, empty partition. The
-    /// closure must be fast and deterministic. If ``rules`` name a partition field, its value becomes a part of the
+    /// Responses are never served across partitions. By default all requests have the same, empty partition. With a
+    /// client certificate (`CurlTransport.Configuration.clientCertificate`) the partition begins with a digest of the
+    /// certificate's file, so that caches with different ones can use one directory. The digest is made when the cache is
+    /// opened, and what this closure returns follows it: `client-certificate:DIGEST:` and the closure's text.
+    ///
+    /// The closure must be fast and deterministic. If ``rules`` name a partition field, its value becomes a part of the
     /// partition, too. It is called from any thread: once per load, and twice per task of a
     /// session, because Foundation asks the cache first.
     ///
     ///     options.partition = { $0.value(forHTTPHeaderField: "X-Tenant") ?? "" }
-    public var partition: @Sendable (URLRequest) -> String = { _ in "" }
+    public var partition: @Sendable (URLRequest) -> String = { _ in "" } {
+      didSet { hasOwnPartition = true }
+    }
+    /// Whether the program has set ``partition``.
+    private(set) var hasOwnPartition = false
     /// Rules for hosts, paths and media types; none by default.
     ///
     /// They can force a lifetime, ignore response fields, omit query parameters from the cache key, forbid storing and

@@ -38,12 +38,14 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   ///   - options: Options that are fixed for the life of the cache.
   /// - Throws: `StoreError` of the module `ResponseStore` with the cause and a remedy: the directory cannot be used,
   ///   contains a file that is not this library's, is in use by another version of this library, or is not a file URL; the
-  ///   disk capacity is too small. An error of the fleet tier, if its files in the directory cannot be used.
+  ///   disk capacity is too small; a client certificate cannot be read. An error of the fleet tier, if its files in the
+  ///   directory cannot be used.
   public init(directory: URL, memoryCapacity: Int, diskCapacity: Int, options: Options = Options()) throws {
     Self.check(memoryCapacity: memoryCapacity, diskCapacity: diskCapacity)
     ProgramCredentials.beginRecording()
     let path = try ArgumentChecks.path(of: directory)
     try ArgumentChecks.check(diskCapacity: diskCapacity, directory: path)
+    let options = try options.separatingClients(directory: path)
     let usesDisk = diskCapacity >= ResponseStore.minimumCapacityByteCount
     if options.fleet != nil, !usesDisk { throw ResponseStore.fleetNeedsDisk(directory: path) }
     let (store, failure) = Self.openStore(directory: path, diskCapacity: diskCapacity, options: options)
