@@ -222,9 +222,11 @@ struct CredentialSeparationTests {
     }
   }
 
-  @Test("Concurrent tasks of two sessions to one origin are each sent with their own credentials")
-  func concurrent() async throws {
-    try await withCache(origin: Self.handler) { (fixture, origin) async throws in
+  @Test(
+    "Concurrent loads of several sessions over kept-alive connections are each sent with their own credentials",
+    arguments: Carrier.allCases)
+  func concurrent(_ carrier: Carrier) async throws {
+    try await withCache(configure: options(carrier, .private), origin: Self.handler) { (fixture, origin) async throws in
       let cache = fixture.cache
       let storage = URLCredentialStorage()
       storage.setDefaultCredential(credential("dave"), for: space(origin))

@@ -27,6 +27,8 @@ final class ProgramCredentials: Sendable {
   private struct Record {
     weak var storage: URLCredentialStorage?
     var owners: [URLProtectionSpace: Owner] = [:]
+    /// The number of the last change by the program.
+    var lastChange = 0
     var isFull = false
   }
 
@@ -80,11 +82,17 @@ final class ProgramCredentials: Sendable {
       guard !record.isFull else { return }
       state.changeCount += 1
       let newCount = spaces.count { known?.owners[$0] == nil }
-      // A change adds at most one space. If there are more, another thread has changed the storage, too.
+      // A change by the program adds at most one space. If there are more, Foundation has added one at the same time.
       let isProgram = isByProgram && (known == nil || newCount <= 1)
       let owner = isProgram ? Owner.program(state.changeCount) : .other
       record.owners = [:]
       for space in spaces { record.owners[space] = known?.owners[space] ?? owner }
+      if isByProgram {
+        record.lastChange = state.changeCount
+      } else if newCount == 0 {
+        // Foundation always adds one. The last change by the program has recorded it, so that its owner is not known.
+        for case (let space, .program(record.lastChange)) in record.owners { record.owners[space] = .other }
+      }
     }
   }
 
