@@ -23,7 +23,7 @@ struct ClockTests {
       fixture.clock.advance(by: -tenYears)
       let result = try await fixture.cache.load(request)
       #expect(result.source == .revalidated && result.data.text == "body")
-      #expect(result.reason == .validated)
+      #expect(result.reason == .validatorMatches)
       #expect(try await fixture.cache.load(request).source == .store)
       fixture.clock.advance(by: 599)
       #expect(try await fixture.cache.load(request).source == .store)
