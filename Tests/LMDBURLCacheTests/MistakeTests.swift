@@ -27,6 +27,24 @@ struct MistakeTests {
     try open(directory, diskCapacity: 0)
   }
 
+  @Test("Capacities in megabytes are logged where nothing can throw")
+  func capacitiesInMegabytes() async throws {
+    let fixture = try CacheFixture(memory: 32)
+    let memory =
+      "LMDBURLCache: No response fits the memory capacity of 32 bytes. Capacities are in bytes: write 32 << 20 for 32 MiB, "
+      + "or 0 for no memory tier"
+    #expect(fixture.logged.all == [memory])
+    fixture.cache.memoryCapacity = 32
+    #expect(fixture.logged.all == [memory, memory])
+    fixture.cache.memoryCapacity = 1 << 20
+    fixture.cache.diskCapacity = 512
+    #expect(fixture.logged.all.count == 3)
+    #expect(fixture.logged.all.last?.contains("Capacities are in bytes: write 512 << 20 for 512 MiB") == true)
+    for capacity in [0, 16 << 20] { fixture.cache.diskCapacity = capacity }
+    #expect(fixture.logged.all.count == 3)
+    await fixture.finish()
+  }
+
   @Test("A directory that is no file URL throws, also for inspection; a URL without a scheme is a path")
   func directory() throws {
     for text in ["http://example.com/cache", "https://u:secret@example.com/cache?secret", "ftp:/cache"] {
@@ -47,12 +65,13 @@ struct MistakeTests {
 
   @Test("The initializer that cannot throw uses memory only for a directory that is no file URL")
   func directoryWithoutThrowing() throws {
-    let url = try #require(URL(string: "http://example.com/cache"))
+    let path = memoryDirectory(for: 64 << 20)
+    let url = try #require(URL(string: "http://example.com" + path))
     let cache = LMDBURLCache(memoryCapacity: 1 << 20, diskCapacity: 16 << 20, directory: url)
     #expect(cache.core.store == nil)
     cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
     #expect(cache.isCached(url))
-    #expect(!FileManager.default.fileExists(atPath: "/cache"))
+    #expect(!FileManager.default.fileExists(atPath: path))
   }
 
   @Test("A session that has the cache without caching(with:) is logged once, and one with it is not")

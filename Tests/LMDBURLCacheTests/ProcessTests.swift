@@ -92,6 +92,8 @@ struct ProcessTests {
       for _ in 0..<2 { _ = try await URLSession.shared.data(from: origin.url("/a")) }
       precondition(origin.requestCount == 1)
       precondition(logged.all == [], "\(logged.all)")
+      // Its loads use the cache's transport.
+      precondition(!URLSession.shared.configuration.hasOwnProtocolClasses)
       exit(0)
     }
   }

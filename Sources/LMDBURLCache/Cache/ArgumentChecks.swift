@@ -26,10 +26,26 @@ enum ArgumentChecks {
   }
 
   /// Whether a capacity is neither that of a disk tier nor 0, which means none.
-  static func isTooSmall(_ diskCapacity: Int) -> Bool { 1..<ResponseStore.minimumCapacityByteCount ~= diskCapacity }
+  private static func isTooSmall(_ diskCapacity: Int) -> Bool {
+    1..<ResponseStore.minimumCapacityByteCount ~= diskCapacity
+  }
+
+  /// Returns the line to log on a disk capacity that is too small; nil for others.
+  static func issue(withDiskCapacity capacity: Int) -> String? {
+    guard isTooSmall(capacity) else { return nil }
+    return "LMDBURLCache: Disk caching is off: the disk capacity of \(capacity) bytes is below the minimum of "
+      + "\(ResponseStore.minimumCapacityByteCount). \(remedy(forDiskCapacity: capacity))"
+  }
+
+  /// Returns the line to log on a memory capacity that no response fits; nil for others.
+  static func issue(withMemoryCapacity capacity: Int) -> String? {
+    guard 1..<4096 ~= capacity else { return nil }
+    return "LMDBURLCache: No response fits the memory capacity of \(capacity) bytes. Capacities are in bytes: write "
+      + "\(capacity) << 20 for \(capacity) MiB, or 0 for no memory tier"
+  }
 
   /// Returns what to write instead of a capacity that is too small.
-  static func remedy(forDiskCapacity capacity: Int) -> String {
+  private static func remedy(forDiskCapacity capacity: Int) -> String {
     // Most often, the program means megabytes.
     let megabytes = capacity < 1 << 16 ? capacity : 512
     return "Capacities are in bytes: write \(megabytes) << 20 for \(megabytes) MiB, or 0 for no disk tier"

@@ -46,6 +46,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     let path = try ArgumentChecks.path(of: directory)
     try ArgumentChecks.check(diskCapacity: diskCapacity, directory: path)
     let options = try options.separatingClients(directory: path)
+    ArgumentChecks.issue(withMemoryCapacity: memoryCapacity).map { options.log($0) }
     let usesDisk = diskCapacity >= ResponseStore.minimumCapacityByteCount
     if options.fleet != nil, !usesDisk { throw ResponseStore.fleetNeedsDisk(directory: path) }
     let (store, failure) = Self.openStore(directory: path, diskCapacity: diskCapacity, options: options)
@@ -74,11 +75,8 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     ProgramCredentials.beginRecording()
     let options = Options()
     let path = Self.resolve(path)
-    if ArgumentChecks.isTooSmall(diskCapacity) {
-      options.log(
-        "LMDBURLCache: Disk caching is off: the disk capacity is below the minimum of \(Self.minimumDiskCapacity). "
-          + ArgumentChecks.remedy(forDiskCapacity: diskCapacity))
-    }
+    ArgumentChecks.issue(withDiskCapacity: diskCapacity).map { options.log($0) }
+    ArgumentChecks.issue(withMemoryCapacity: memoryCapacity).map { options.log($0) }
     let (store, failure) = Self.openStore(directory: path, diskCapacity: diskCapacity, options: options)
     core = TieredStorage(
       StoreConnection(
@@ -185,11 +183,13 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
 
   /// The maximum size of the memory tier in bytes.
   ///
-  /// A larger response is stored on disk only. Lowering the value evicts at once. Negative values trap.
+  /// A larger response is stored on disk only. Lowering the value evicts at once. A value above 0 that no response fits is
+  /// logged. Negative values trap.
   open override var memoryCapacity: Int {
     get { core.memory.capacityByteCount }
     set {
       Self.check(memoryCapacity: newValue, diskCapacity: 0)
+      ArgumentChecks.issue(withMemoryCapacity: newValue).map { core.options.log($0) }
       core.memory.capacityByteCount = newValue
     }
   }
@@ -197,7 +197,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   /// The maximum size of the directory on disk in bytes, for all processes that use it.
   ///
   /// This is the capacity in effect: the last one that any cache of the directory was opened with or set. Lowering the
-  /// value evicts before the assignment returns. A value below ``minimumDiskCapacity`` empties the disk tier. If a value
+  /// value evicts before the assignment returns. A value below ``minimumDiskCapacity`` empties the disk tier, and is logged unless it is 0. If a value
   /// cannot be applied, the cache logs why and keeps the previous one. Negative values trap.
   ///
   /// The data file takes at least 0.8 MB and 1/128 of the size that it once had. With a lower capacity, the next process
@@ -206,6 +206,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     get { core.connection.directoryCapacity }
     set {
       Self.check(memoryCapacity: 0, diskCapacity: newValue)
+      ArgumentChecks.issue(withDiskCapacity: newValue).map { core.options.log($0) }
       core.setDiskCapacity(newValue)
     }
   }

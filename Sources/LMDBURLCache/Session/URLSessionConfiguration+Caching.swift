@@ -24,8 +24,10 @@ extension URLSessionConfiguration {
 
   /// Whether there are protocol classes besides Foundation's and this library's.
   var hasOwnProtocolClasses: Bool {
-    let others = (URLSessionConfiguration.ephemeral.protocolClasses ?? []) + [CachingURLProtocol.self]
-    return (protocolClasses ?? []).contains { candidate in !others.contains { $0 == candidate } }
+    // `URLSession.shared` also has those that only Foundation registers, for which it has no list.
+    (protocolClasses ?? []).contains {
+      $0 != CachingURLProtocol.self && !String(reflecting: $0).hasPrefix("FoundationNetworking.")
+    }
   }
 
   /// A copy of this configuration.
