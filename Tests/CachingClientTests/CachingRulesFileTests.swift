@@ -98,7 +98,7 @@ struct CachingRulesFileTests {
       (#"[{"name": "a", "ignoredResponseFields": ["a:"]}]"#, "a", "ignoredResponseFields", "'a:'", "'Set-Cookie'"),
       (#"[{"name": "a", "hosts": null, "lifetime": 1}]"#, "a", "hosts", "the value is null", "Leave the key out"),
       (#"[{"name": "a", "hosts": [null], "lifetime": 1}]"#, "a", "hosts", "another type", "Write a list with a host"),
-      (#"[{"name": null, "lifetime": 1}]"#, nil, "name", "the value is null", "Leave the key out, or write a text"),
+      (#"[{"name": null, "lifetime": 1}]"#, nil, "name", "the value is null", "Write a text"),
       (#"[{"name": "a", "lifetime": null, "allowsStoring": false}]"#, "a", "lifetime", "the value is null", "seconds"),
       (#"[{"name": "a", "lifetime": 1, "allowsStoring": null}]"#, "a", "allowsStoring", "the value is null", "true or"),
       (#"[{"name": "a", "lifetime": 1, "partitionField": null}]"#, "a", "partitionField", "is null", "Leave the key"),

@@ -63,16 +63,22 @@ struct FieldBytesTests {
     }
   }
 
-  @Test("Over URLSession, Foundation shows the tag, and a validation gets the whole response")
+  @Test("Over URLSession, Foundation refuses such a response, and a tag in UTF-8 is sent back")
   func urlSession() async throws {
     try await withCache(configure: { $0.transport = .urlSession(.ephemeral) }) {
-      Self.reply(to: $0)
+      let fields = [("Cache-Control", "max-age=60"), ("ETag", "\"ä\"")]
+      if $0.path == "/latin" { return Self.reply(to: $0) }
+      return $0["If-None-Match"] == "\"ä\"" ? Reply(304, fields) : Reply(200, fields, "body")
     } _: { fixture, origin in
-      let request = URLRequest(url: origin.url("/a"))
-      for source: ResponseSource in [.network, .store, .network] {
-        if source == .network { fixture.clock.advance(by: 61) }
-        let result = try await fixture.cache.load(request)
-        #expect(result.source == source && result.data.text == "body")
+      let error = await #expect(throws: URLError.self) {
+        try await fixture.cache.load(URLRequest(url: origin.url("/latin")))
+      }
+      #expect(error?.code == .unknown)
+      let request = URLRequest(url: origin.url("/utf-8"))
+      for source: ResponseSource in [.network, .store, .revalidated] {
+        if source == .revalidated { fixture.clock.advance(by: 61) }
+        let found = try await fixture.cache.load(request).source
+        #expect(found == source)
       }
     }
   }

@@ -184,7 +184,8 @@ extension CachingRule: Codable {
     guard container.contains(key) else { return false }
     guard try !container.decodeNil(forKey: key) else {
       throw CachingRulesError(
-        rule: name, key: key.rawValue, "the value is null", "Leave the key out, or write \(key.form)"
+        rule: name, key: key.rawValue, "the value is null",
+        key == .name ? "Write \(key.form)" : "Leave the key out, or write \(key.form)"
       ).decodingError(at: container.codingPath + [key])
     }
     return true

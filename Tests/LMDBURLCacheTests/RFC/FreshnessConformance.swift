@@ -245,7 +245,8 @@ enum FreshnessConformance {
       .origin(control("max-age=1"), after: 0.9), .stored(after: 0.9, shows: [("Age", "0")]), .origin(after: 0.1)),
     ConformanceCase(
       "clock-set-back", "9111 4.2.3", .optional, rows: [27, 48],
-      .origin(control("max-age=315576000")), .origin(control("max-age=60"), after: -1000), .stored(after: 59, bodyOf: 1),
+      .origin(control("max-age=315576000")), .origin(control("max-age=60"), after: -1000),
+      .stored(after: 59, bodyOf: 1),
       .origin(after: 1)),
     ConformanceCase(
       "age-reported", "9111 4", .required, rows: [24], .origin(control("max-age=3600")),
