@@ -225,7 +225,7 @@ extension CachingClient {
 
   /// Delivers a response that is not stored. The followers of its variant fetch on their own.
   ///
-  /// - Parameter outdatesStored: Whether the response, once it is complete, makes the stored one outdated.
+  /// - Parameter outdatesStored: Whether the response makes the stored one outdated once its end is proven.
   nonisolated(nonsending) func passThrough(
     _ incoming: IncomingResponse, _ plan: Plan, refused refusal: Rule, outdatesStored: Bool = false,
     in fetch: InFlightFetch
@@ -233,16 +233,35 @@ extension CachingClient {
     let status = incoming.head.status
     let variant = plan.request.isShareable ? variant(of: incoming.head, plan.request) : nil
     recordUnshareable(plan, variant, status: status)
+    fetch.storageReport.decide(.notStored(refusal))
+    var body = counters.countingBytes(of: incoming.lengthCheckedBody(for: plan.request))
+    let outdated = outdatesStored && !incoming.endsWithConnection ? outdatedEntry(plan, status: status) : nil
+    if fetch.isBackground {
+      // The followers need not wait for the end of the body, which no reader awaits.
+      fetch.resolve(.notShareable(variant: variant))
+      if let outdated, await isComplete(body, of: incoming, plan) { await storage.remove(outdated, for: plan.request) }
+      return inFlightFetches.finish(fetch)
+    }
     inFlightFetches.finish(fetch)
     fetch.resolve(.notShareable(variant: variant))
-    var body = counters.countingBytes(of: incoming.lengthCheckedBody(for: plan.request))
-    if outdatesStored, supersedes(plan, status: status), let entry = plan.entry {
-      let remove = { @Sendable [storage] in await storage.remove(entry, for: plan.request) }
-      // Without a reader the body is not awaited.
-      if body.bytes != nil || fetch.isBackground { await remove() } else { body = body.whenComplete(remove) }
+    if let outdated {
+      body = await body.whenComplete(incoming.declaredByteCount(for: plan.request)) { [storage] in
+        await storage.remove(outdated, for: plan.request)
+      }
     }
-    fetch.storageReport.decide(.notStored(refusal))
     fetch.deliver(.success(networkResponse(incoming, body: body, plan.rule, plan.forward, fetch.storageReport)))
+  }
+
+  /// Reads a body that has no reader, unless it is too large to store. Returns whether all of it has arrived.
+  private func isComplete(_ body: ResponseBodyStream, of incoming: IncomingResponse, _ plan: Plan) async -> Bool {
+    let declared = incoming.declaredByteCount(for: plan.request)
+    guard body.bytes != nil || declared.refusal(limit: maximumBodyByteCount) == nil else { return false }
+    do {
+      return declared.allows(try await body.readToEnd(upTo: maximumBodyByteCount))
+    } catch {
+      // A body that is cut proves nothing.
+      return false
+    }
   }
 
   /// Returns the Vary key of a response; nil if its `Vary` names no fields.
@@ -281,17 +300,18 @@ extension CachingClient {
     fetch.resolve(.failed(.unreachable))
   }
 
-  /// Removes the stored response if a new one supersedes it that cannot be stored.
+  /// Removes the stored response that a complete response with this status makes outdated, and that cannot replace it.
   ///
   /// Otherwise later requests would receive the outdated response.
   func dropOutdated(_ plan: Plan, status: Int) async {
-    guard let entry = plan.entry, supersedes(plan, status: status) else { return }
-    await storage.remove(entry, for: plan.request)
+    if let entry = outdatedEntry(plan, status: status) { await storage.remove(entry, for: plan.request) }
   }
 
-  /// Whether a complete response with this status makes the stored one outdated.
-  private func supersedes(_ plan: Plan, status: Int) -> Bool {
+  /// The stored response, if a complete response with this status makes it outdated.
+  private func outdatedEntry(_ plan: Plan, status: Int) -> Storage.Entry? {
     // A 206 does not replace the complete response. Errors other than 404 and 410 do not concern the resource.
-    (200..<400).contains(status) && status != 206 && status != 304 || status == 404 || status == 410
+    let supersedes =
+      (200..<400).contains(status) && status != 206 && status != 304 || status == 404 || status == 410
+    return supersedes ? plan.entry : nil
   }
 }

@@ -147,7 +147,8 @@ extension CachingClient {
           fetch.resolve(.notShareable(variant: proposal.vary))
         }
         let isRead = await pipe.send(chunk, waitingForSpace: !isCollecting)
-        if !isRead, !isCollecting { return await dropOutdated(plan, status: proposal.status) }
+        // The end of the body is then not proven, so it does not outdate the stored response.
+        if !isRead, !isCollecting { return }
       }
       // Some sequences end without an error when their task is cancelled. The body is then incomplete.
       try Task.checkCancellation()
@@ -159,7 +160,7 @@ extension CachingClient {
       return fetch.resolve(.failed(.unreachable))
     }
     guard isCollecting else {
-      await dropOutdated(plan, status: proposal.status)
+      if declared.allows(received) { await dropOutdated(plan, status: proposal.status) }
       return pipe.finish()
     }
     guard declared.allows(received) else {

@@ -115,7 +115,8 @@ final class InFlightFetches: Sendable {
     let made = makeFetch(
       urlKey, identity: key.key, coalescingKey: narrowed, since: start.removalToken, isBackground: true)
     return state.withLock { state in
-      if state.openFetch(narrowed, key) != nil { return nil }
+      // A background fetch is no longer open while it reads the rest of a response that is not stored.
+      if state.openFetch(narrowed, key) != nil || state.joinable[narrowed]?.isBackground == true { return nil }
       state.add(made)
       state.background[ObjectIdentifier(made)] = made
       return made

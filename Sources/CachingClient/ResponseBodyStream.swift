@@ -106,17 +106,42 @@ public struct ResponseBodyStream: AsyncSequence, Sendable {
     return ResponseBodyStream(collector.joined())
   }
 
-  /// Returns the same body, with an action that runs before its reader gets the end. It does not run if the body is cut.
-  func whenComplete(_ action: @escaping @Sendable () async -> Void) -> ResponseBodyStream {
-    ResponseBodyStream(start: {
+  /// Returns the same body, with an action that runs before its reader gets the end, or now if all bytes are in memory.
+  ///
+  /// It does not run if the body is cut, or does not have the declared length.
+  func whenComplete(
+    _ length: DeclaredLength, _ action: @escaping @Sendable () async -> Void
+  ) async -> ResponseBodyStream {
+    if let bytes {
+      if length.allows(bytes.count) { await action() }
+      return self
+    }
+    return ResponseBodyStream(start: {
       var iterator = makeAsyncIterator()
       var action = Optional(action)
+      var received = 0
       return {
         let chunk = try await iterator.next()
-        if chunk == nil { await action.take()?() }
+        received += chunk?.count ?? 0
+        // Some sequences end without an error when their task is cancelled. The body is then incomplete.
+        if chunk == nil, !Task.isCancelled, length.allows(received) { await action.take()?() }
         return chunk
       }
     })
+  }
+
+  /// Reads the body without keeping it. Returns its size in bytes.
+  ///
+  /// - Throws: ``CachingClientError/bodyTooLarge(limit:)``; the error that ends the transfer early.
+  func readToEnd(upTo limit: Int) async throws -> Int {
+    if let bytes { return bytes.count }
+    var received = 0
+    for try await chunk in self {
+      received += chunk.count
+      guard received <= limit else { throw CachingClientError.bodyTooLarge(limit: limit) }
+    }
+    try Task.checkCancellation()
+    return received
   }
 
   /// Returns the same body, whose reader receives an error if it does not have exactly this number of bytes.
