@@ -8,7 +8,7 @@ import HTTPCaching
 public enum RemovalScope: Sendable, Hashable {
   /// All responses.
   case everything
-  /// Responses stored after the date.
+  /// Responses stored or updated after the date.
   case since(Date)
   /// Keys that begin with these bytes: a host or a URL prefix.
   case prefix([UInt8])

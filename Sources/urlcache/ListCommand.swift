@@ -7,9 +7,9 @@ enum ListCommand: Command {
     name: "list", summary: "Lists the responses in a cache's directory.",
     usage: ["DIR [--sort time|url|size] [--limit COUNT] [SCOPE] [FILTER]... [--json]"],
     discussion: """
-      Lists the responses in the cache in DIR: when each was stored (local time), its size, its age, how long it stays
-      fresh, its status, the request fields in its Vary key, and its URL. URLs include their queries, which may contain
-      secrets. For a query (RFC 10008), also the size of its content and a digest of it with the fields that change its
+      Lists the responses in the cache in DIR: when each was stored and last updated by a validation (local times), its
+      size, its age, how long it stays fresh, its status, the request fields in its Vary key, and its URL. URLs include
+      their queries, which may contain secrets. For a query (RFC 10008), also the size of its content and a digest of it with the fields that change its
       meaning. Queries that an unsafe request has invalidated are listed until they are evicted. Other processes can use
       the cache at the same time. Nothing is changed, and no cache is created.
 
@@ -19,9 +19,9 @@ enum ListCommand: Command {
 
       WHEN is \(TimeArgument.forms).
 
-      Sorted by time, the first line is printed at once, and few responses are in memory. To sort by URL or size, all
-      responses must be read first, and are kept in memory: about half a KiB each. With --limit, at most twice as many
-      are kept.
+      The time is that of the last update, or of storing. Sorted by it, the first line is printed at once, and few
+      responses are in memory. To sort by URL or size, all responses must be read first, and are kept in memory: about
+      half a KiB each. With --limit, at most twice as many are kept.
       """,
     operandName: "the directory", operandCount: 1...1,
     options: [
@@ -150,15 +150,17 @@ private struct EntryWriter {
       let lines = rows.map { "    " + json($0).compact }.joined(separator: ",\n")
       try Output.write((hasWritten ? ",\n" : head) + lines)
     } else {
-      let header = hasWritten ? [] : [["STORED", "SIZE", "AGE", "LEFT", "STATUS", "VARY", "URL"]]
-      try Output.write(Format.table(header + rows.map(cells), rightAligned: [1, 2, 3, 4], widths: &widths))
+      let header = hasWritten ? [] : [["STORED", "UPDATED", "SIZE", "AGE", "LEFT", "STATUS", "VARY", "URL"]]
+      try Output.write(Format.table(header + rows.map(cells), rightAligned: [2, 3, 4, 5], widths: &widths))
     }
     hasWritten = true
   }
 
   private func cells(_ entry: CacheDirectory.Entry) -> [String] {
     [
-      Format.localTime(entry.storedAt), Format.bytes(entry.bodyByteCount), Format.duration(entry.age(at: now)),
+      Format.localTime(entry.storedAt),
+      entry.updatedAt == entry.storedAt ? "-" : Format.localTime(entry.updatedAt),
+      Format.bytes(entry.bodyByteCount), Format.duration(entry.age(at: now)),
       Format.timeToLive(entry.timeToLive(at: now)), entry.status == 0 ? "-" : String(entry.status),
       entry.varyNames.isEmpty ? "-" : Format.visible(entry.varyNames.joined(separator: ",")),
       entry.label,
@@ -174,6 +176,7 @@ private struct EntryWriter {
       "mediaType": entry.mediaType.map { .string($0) } ?? .null,
       "bodyByteCount": .number(entry.bodyByteCount),
       "storedAt": .date(entry.storedAt),
+      "updatedAt": .date(entry.updatedAt),
       "age": .seconds(entry.age(at: now)),
       "timeToLive": .seconds(entry.timeToLive(at: now)),
       "vary": .array(entry.varyNames.map { .string($0) }),

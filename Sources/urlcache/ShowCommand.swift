@@ -79,6 +79,7 @@ private struct VariantDetails {
     var rows = [
       ["Status", response.status == 0 ? "not HTTP" : String(response.status)],
       ["Stored", Format.localTime(response.storedAt)],
+      ["Updated", response.updatedAt == response.storedAt ? "-" : Format.localTime(response.updatedAt)],
       ["Received", Format.localTime(freshness.responseTime)],
       ["Age", Format.duration(freshness.currentAge(at: now))],
       ["Lifetime", Format.duration(freshness.lifetime) + (freshness.flags.contains(.heuristic) ? " (heuristic)" : "")],
@@ -114,6 +115,7 @@ private struct VariantDetails {
       "queryContent": QueryContentText.json(variant.queryContent),
       "status": .number(response.status),
       "storedAt": .date(response.storedAt),
+      "updatedAt": .date(response.updatedAt),
       "receivedAt": .date(freshness.responseTime),
       "age": .seconds(freshness.currentAge(at: now)),
       "lifetime": .seconds(freshness.lifetime),

@@ -98,7 +98,7 @@ struct DamageTests {
     let key = Data(fixture.key(Self.url).bytes)
     // The key follows the fixed part, and the length of a field's name follows the key.
     try flip(
-      key + Data([12, 0, 0, 0]), at: -RecordHeader.fixedByteCount + RecordHeader.Offset.storedAt + 2, in: fixture)
+      key + Data([12, 0, 0, 0]), at: -RecordHeader.fixedByteCount + RecordHeader.Offset.updatedAt + 2, in: fixture)
     #expect(fixture.body(Self.url) == nil)
     fixture.drain()
     #expect(fixture.store.entryCount == 1)

@@ -46,6 +46,7 @@ struct GoldenStoreTests {
   }
 
   private static let replacedURL = "http://replaced.example/"
+  private static let updatedURL = "http://updated.example/"
   private static let removedURLs = [
     "http://removed.example/key", "http://host.removed.example/", "http://log.removed.example/1",
     "http://log.removed.example/2",
@@ -66,10 +67,10 @@ struct GoldenStoreTests {
   }
 
   @Test(
-    "A store of format 6 opens, contains every response, and satisfies all invariants",
+    "A store of format 7 opens, contains every response, and satisfies all invariants",
     .disabled(if: isWriting, "This run writes the files."))
-  func format6() throws {
-    let fixture = try openCopy(of: "format-6")
+  func format7() throws {
+    let fixture = try openCopy(of: "format-7")
     defer { fixture.finish() }
     #expect(fixture.logged.all == [])
     #expect(try unfinished(fixture.store) == [1, 1, 1], "a logged removal, a tombstone, and an orphaned body")
@@ -80,15 +81,15 @@ struct GoldenStoreTests {
     #expect(fixture.store.checkInvariants() == [])
     try expectContent(fixture)
     let memberCount = (0..<Self.groupCount).count(where: Self.isMember)
-    #expect(fixture.store.entryCount == Self.responses(fixture).count + 1 + Self.groupCount - memberCount)
+    #expect(fixture.store.entryCount == Self.responses(fixture).count + 2 + Self.groupCount - memberCount)
     #expect(try unfinished(fixture.store) == [0, 0, 0])
   }
 
   @Test(
-    "A store of format 6 with soft removals opens, and has every response, stale if a soft removal covers it",
+    "A store of format 7 with soft removals opens, and has every response, stale if a soft removal covers it",
     .disabled(if: isWriting, "This run writes the files."))
-  func format6WithSoftRemovals() throws {
-    let fixture = try openCopy(of: "format-6-soft")
+  func format7WithSoftRemovals() throws {
+    let fixture = try openCopy(of: "format-7-soft")
     defer { fixture.finish() }
     #expect(fixture.logged.all == [])
     #expect(try unfinished(fixture.store) == [1, 1, 0], "a logged soft removal, and a soft tombstone")
@@ -124,11 +125,13 @@ struct GoldenStoreTests {
 
   @Test(
     "A store of an earlier format is deleted, and the store starts empty and logs one line",
-    arguments: ["format-4", "format-5", "format-5-soft"])
+    arguments: ["format-4", "format-5", "format-5-soft", "format-6", "format-6-soft"])
   func earlierFormat(_ name: String) throws {
     let fixture = try openCopy(of: name)
     defer { fixture.finish() }
-    #expect(fixture.logged.all.count == 1 && fixture.logged.all[0].contains("earlier format"))
+    let isInFolder = name.hasPrefix("format-6")
+    #expect(fixture.logged.all.count == 1)
+    #expect(fixture.logged.all.first?.contains(isInFolder ? "format 6" : "earlier format") == true)
     #expect(fixture.store.entryCount == 0)
     #expect(fixture.store.removalOverview { _, _ in }?.removals.isEmpty == true)
     for file in ["data.mdb", "LMDBURLCache.removals", "LMDBURLCache.index", "LMDBURLCache.uses"] {
@@ -160,7 +163,11 @@ struct GoldenStoreTests {
       #expect(found.freshness == expected.freshness)
       #expect(found.attachment == expected.attachment)
       #expect(found.storedAt == fixture.clock.now)
+      #expect(found.updatedAt == fixture.clock.now)
     }
+    let updated = try #require(fixture.store.lookup(fixture.key(Self.updatedURL)))
+    #expect(updated.storedAt == fixture.clock.now)
+    #expect(updated.updatedAt == fixture.clock.now + 30)
     #expect(fixture.body(Self.replacedURL) == Data("newer".utf8))
     for url in Self.removedURLs { #expect(fixture.body(url) == nil) }
     for number in 0..<Self.groupCount {
@@ -184,6 +191,13 @@ struct GoldenStoreTests {
       store.store(fixture.response(Self.groupURL(number), fields: fields))
     }
     while store.writePending() {}
+    store.store(fixture.response(Self.updatedURL))
+    while store.writePending() {}
+    fixture.clock.advance(by: 30)
+    let found = try #require(store.lookup(fixture.key(Self.updatedURL)))
+    store.update(found, fields: found.fields, freshness: found.freshness)
+    while store.writePending() {}
+    fixture.clock.advance(by: -30)
     try addPartialBody(to: store.context.database)
     // In the database: deleted rows, and a tombstone whose records are not deleted yet.
     store.remove(fixture.key(Self.removedURLs[0]))

@@ -93,19 +93,19 @@ struct StorageFormatTests {
 
       let vary = counted("a") + little(UInt32.max) + counted("accept") + counted("*/*")
       let fields = counted("ETag") + counted("\"v\"") + counted("Vary") + counted("Accept, A")
-      #expect(record.count == 120 + key.count + vary.count + fields.count + 3 + 5)
+      #expect(record.count == 128 + key.count + vary.count + fields.count + 3 + 5)
       // Versions, flags and sizes: offsets 8 to 39.
-      var expected: [UInt8] = [3, 1 | 2]
+      var expected: [UInt8] = [4, 1 | 2]
       expected += little(UInt16(200)) + little(UInt32(1 << 5 | 1 << 10))
       expected += little(UInt32(key.count)) + little(UInt32(vary.count)) + little(UInt32(fields.count))
       expected += little(UInt32(3)) + little(UInt64(5))
       #expect(Array(record[8..<40]) == expected)
-      // Times: offsets 48 to 103. Then the last removal and the body ID, which is 0 for an inline body.
+      // Times: offsets 48 to 103. Then the last removal, the body ID, which is 0 for an inline body, and the last update.
       expected = little(Self.storedAt) + little(Self.storedAt - 1) + little(2.0) + little(60.0)
       expected += little(Self.storedAt - 3) + little(4.0) + little(-1.0)
-      expected += [UInt8](repeating: 0, count: 16)
-      #expect(Array(record[48..<120]) == expected)
-      #expect(Array(record[120...]) == key + vary + fields + [7, 8, 9] + Array("hello".utf8))
+      expected += [UInt8](repeating: 0, count: 16) + little(Self.storedAt)
+      #expect(Array(record[48..<128]) == expected)
+      #expect(Array(record[128...]) == key + vary + fields + [7, 8, 9] + Array("hello".utf8))
     }
   }
 
@@ -139,7 +139,7 @@ struct StorageFormatTests {
       let record = try #require(rows("heads4").first).value
       #expect(record[9] == 2, "the body is not in the record")
       let key = Array(("h\0http:80\0/" + String(repeating: "x", count: 600) + "\0GET\0").utf8)
-      #expect(Array(record[120..<(120 + key.count)]) == key)
+      #expect(Array(record[128..<(128 + key.count)]) == key)
     }
   }
 
@@ -184,7 +184,7 @@ struct StorageFormatTests {
       #expect(metaRows.map { String(decoding: $0.key, as: UTF8.self) } == ["counters", "format"])
       let format = metaRows[1].value
       #expect(format.count == 4 + 4 + 192 + 8)
-      #expect(Array(format[..<8]) == little(UInt32(6)) + little(UInt32(4 * Int(getpagesize()) - 16)))
+      #expect(Array(format[..<8]) == little(UInt32(7)) + little(UInt32(4 * Int(getpagesize()) - 16)))
 
       let recordByteCount = try #require(rows("heads0").first).value.count
       var expected = little(UInt64(16)) + little(UInt64(1)) + little(UInt64(recordByteCount))

@@ -46,7 +46,7 @@ struct StoreCheckTests {
     let index = try #require(file.index.current)
     try file.write { (transaction) throws(LMDBError) in
       let head = try file.head(row, in: transaction) ?? []
-      let time = head.withUnsafeBytes { RecordHeaderView($0).map { SortableTimestamp.encode($0.storedAt) } ?? 0 }
+      let time = head.withUnsafeBytes { RecordHeaderView($0).map { SortableTimestamp.encode($0.updatedAt) } ?? 0 }
       switch damage {
       case .missingDate:
         try file.dates.remove(DateKey(time: time, rowID: row), in: transaction)

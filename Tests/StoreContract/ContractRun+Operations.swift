@@ -61,7 +61,8 @@ extension ContractRun {
     var identity = held.identity
     identity.paddingByteCount = Content.paddingByteCounts[operation.choice % Content.paddingByteCounts.count]
     identity.revision = ledger.beginUpdate(
-      of: identity.version, in: identity.slot, by: process, basis: token?.basis ?? held.basis)
+      of: identity.version, in: identity.slot, by: process, at: isAlone ? clock.now : nil,
+      basis: token?.basis ?? held.basis)
     note(
       "update version \(identity.version) in slot \(identity.slot) to revision \(identity.revision)"
         + (token == nil ? "" : ", with a token"))
@@ -180,7 +181,7 @@ extension ContractRun {
     let key = Content.key(of: slot)
     let vary = Content.vary(of: slot)
     var response: StoredResponse?
-    var found: (identity: Content.Identity?, storedAt: Date, freshness: FreshnessInfo)?
+    var found: (identity: Content.Identity?, storedAt: Date, updatedAt: Date, freshness: FreshnessInfo)?
     switch reading {
     case .borrow:
       found = store.withResponse(key, where: { $0 == vary }) { borrowed in
@@ -188,7 +189,7 @@ extension ContractRun {
         borrowed.forEachPiece { piece in piece.withUnsafeBytes { body.append(contentsOf: $0) } }
         let identity = Content.identity(
           of: borrowed.fields, status: borrowed.status, body: body, byteCount: borrowed.bodyByteCount, slot: slot)
-        return (identity, borrowed.storedAt, borrowed.freshness)
+        return (identity, borrowed.storedAt, borrowed.updatedAt, borrowed.freshness)
       }
     case .copy, .leavingBody:
       response = store.lookup(key, leavingBodiesBeyond: reading == .copy ? nil : 1000) { $0 == vary }
@@ -198,7 +199,7 @@ extension ContractRun {
         let identity = Content.identity(
           of: response.fields, status: response.status, body: body, byteCount: response.bodyByteCount, slot: slot)
         let isRight = response.key == key && response.vary == vary
-        found = (isRight ? identity : nil, response.storedAt, response.freshness)
+        found = (isRight ? identity : nil, response.storedAt, response.updatedAt, response.freshness)
       }
     }
     counts.lookUp(isHit: found != nil)
@@ -215,7 +216,7 @@ extension ContractRun {
     }
     let judged = Ledger.FoundResponse(
       version: identity.version, revision: identity.revision, storedAt: found.storedAt,
-      isSoftPurged: isSoftPurged)
+      updatedAt: found.updatedAt, isSoftPurged: isSoftPurged)
     if let violation = ledger.violation(judged, after: facts) { throw violation }
     return (response, identity)
   }

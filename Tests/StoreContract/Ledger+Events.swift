@@ -29,10 +29,16 @@ extension Ledger {
   }
 
   /// Records the beginning of an update of a version after a validation, and returns its revision.
-  package func beginUpdate(of version: UInt64, in slot: Int, by process: Int, basis: Basis) -> UInt64 {
+  ///
+  /// - Parameter date: The earliest date at which the store may update it.
+  package func beginUpdate(
+    of version: UInt64, in slot: Int, by process: Int, at date: Date? = nil, basis: Basis
+  ) -> UInt64 {
     let revision = takePosition()
-    let date = entry(version).map { Date(timeIntervalSinceReferenceDate: $0.date) }
-    record(revision, slot, process, date: date ?? Self.date(version), basis: basis, began: revision)
+    // The date of an update is never before that of storing.
+    let stored = entry(version).map { Date(timeIntervalSinceReferenceDate: $0.date) } ?? Self.date(version)
+    record(
+      revision, slot, process, date: max(date ?? Self.date(revision), stored), basis: basis, began: revision)
     return revision
   }
 

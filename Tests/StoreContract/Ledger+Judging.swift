@@ -68,11 +68,17 @@ extension Ledger {
     package var revision: UInt64
     /// When it was stored, if that is known.
     package var storedAt: Date?
+    /// The time of the last update or of storing; nil if it is unknown.
+    package var updatedAt: Date?
     /// Whether it is stale because of a soft purge; nil if that is unknown.
     package var isSoftPurged: Bool?
 
-    package init(version: UInt64, revision: UInt64 = 0, storedAt: Date? = nil, isSoftPurged: Bool? = nil) {
-      (self.version, self.revision, self.storedAt, self.isSoftPurged) = (version, revision, storedAt, isSoftPurged)
+    package init(
+      version: UInt64, revision: UInt64 = 0, storedAt: Date? = nil, updatedAt: Date? = nil,
+      isSoftPurged: Bool? = nil
+    ) {
+      (self.version, self.revision, self.isSoftPurged) = (version, revision, isSoftPurged)
+      (self.storedAt, self.updatedAt) = (storedAt, updatedAt)
     }
 
     /// The position that is compared with newer ones.
@@ -124,13 +130,19 @@ extension Ledger {
       return broken(.removed, "purged at \(facts.hardCalled), or by date")
     }
     guard let current = entry(newest) else { return nil }
+    let updated = found.updatedAt?.timeIntervalSinceReferenceDate ?? current.date
+    if current.upper != 0,
+      isCovered(current, date: updated, before: facts.position, after: facts.hardCalled, isSoft: false)
+    {
+      return broken(.removed, "purged at \(facts.hardCalled), or by the date of its update")
+    }
     if found.isSoftPurged == false, current.upper != 0,
-      isCovered(current, date: date, before: facts.position, after: facts.softCalled, isSoft: true)
+      isCovered(current, date: updated, before: facts.position, after: facts.softCalled, isSoft: true)
     {
       return broken(.fresh, "softly purged at \(facts.softCalled), or by date")
     }
     if found.isSoftPurged == true, isExact, highest(.softOpen, slot) == 0, current.lower > load(.softEnded, slot),
-      !ranges(isSoft: true).contains(where: { date > $0.after && current.lower <= $0.ended })
+      !ranges(isSoft: true).contains(where: { updated > $0.after && current.lower <= $0.ended })
     {
       return broken(.stale, "the last soft purge ended at \(load(.softEnded, slot))")
     }

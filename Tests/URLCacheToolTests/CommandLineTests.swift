@@ -143,7 +143,8 @@ struct CommandLineTests {
     _ = try tool.makeCache([Tool.Stored(url: "http://a.example/", delay: -1e9)])
     let result = try tool.run("purge", directory, "--since", text)
     #expect(result.errors == "")
-    #expect(result.output == "Removed responses stored after \(meaning): 0 responses (0 B). 1 response left.\n")
+    #expect(
+      result.output == "Removed responses stored or updated after \(meaning): 0 responses (0 B). 1 response left.\n")
   }
 
   @Test(

@@ -44,8 +44,9 @@ struct DemoCommandTests {
     #expect(
       rows.map { "\($0["interface"] ?? "") \($0["phase"] ?? "") \($0["kind"] ?? "") \($0["requestCount"] ?? "")" } == [
         "URLSession first time fetched 20", "URLSession first time hit 40", "URLSession again hit 60",
-        "data(for:) as before hit 60", "data(for:) again hit 60", "data(for:) an hour later revalidated 4",
-        "data(for:) an hour later hit 56", "URLSession after the purge fetched 5", "URLSession after the purge hit 55",
+        "data(for:) as before hit 60", "data(for:) again hit 60", "URLSession after the purge fetched 5",
+        "URLSession after the purge hit 55", "data(for:) an hour later revalidated 4",
+        "data(for:) an hour later hit 56",
         "2nd process origin stopped hit 60",
       ])
     for row in rows {

@@ -130,8 +130,8 @@ struct DirectoryCommandTests {
     let lines = result.output.split(separator: "\n").map { $0.split(separator: " ").map(String.init) }
     try #require(lines.count == 4)
     #expect(lines.map(\.last) == ["URL", "http://a.example/2", "http://b.example/x?user=1", "https://a.example/1"])
-    #expect(lines[0] == ["STORED", "SIZE", "AGE", "LEFT", "STATUS", "VARY", "URL"])
-    #expect(Array(lines[1].prefix(4)) == ["2026-01-02", "03:04:05", "20", "KiB"])
+    #expect(lines[0] == ["STORED", "UPDATED", "SIZE", "AGE", "LEFT", "STATUS", "VARY", "URL"])
+    #expect(Array(lines[1].prefix(5)) == ["2026-01-02", "03:04:05", "-", "20", "KiB"])
     #expect(Array(lines[1].suffix(3)) == ["200", "accept,accept-language", "http://a.example/2"])
     #expect(Array(lines[3].suffix(3)) == ["404", "-", "https://a.example/1"])
     #expect(lines[2].contains("stale"))
@@ -193,7 +193,8 @@ struct DirectoryCommandTests {
     let entry = try #require((json["entries"] as? [[String: Any]])?.first)
     #expect(
       Set(entry.keys) == [
-        "url", "method", "queryContent", "status", "mediaType", "bodyByteCount", "storedAt", "age", "timeToLive",
+        "url", "method", "queryContent", "status", "mediaType", "bodyByteCount", "storedAt", "updatedAt", "age",
+        "timeToLive",
         "vary",
         "partition",
       ])
@@ -287,7 +288,7 @@ struct DirectoryCommandTests {
       (["--all"], "everything: 5 responses (20 B). 0 responses left.", []),
       (
         ["--since", "2026-01-02T03:04:15Z"],
-        "responses stored after 2026-01-02 03:04:15: 2 responses (8 B). 3 responses left.",
+        "responses stored or updated after 2026-01-02 03:04:15: 2 responses (8 B). 3 responses left.",
         [0, 1, 2]
       ),
       (

@@ -89,7 +89,7 @@ struct ShowCommandTests {
     try #require(variants.count == 2)
     #expect(
       Set(variants[0].keys) == [
-        "isSelected", "queryContent", "status", "storedAt", "receivedAt", "age", "lifetime", "timeToLive",
+        "isSelected", "queryContent", "status", "storedAt", "updatedAt", "receivedAt", "age", "lifetime", "timeToLive",
         "staleWindows", "flags",
         "validators", "vary", "bodyByteCount", "isBodyInRecord", "headerByteCount", "attachmentByteCount", "row",
         "removalSequence", "headerChecksum", "bodyChecksum", "fields",

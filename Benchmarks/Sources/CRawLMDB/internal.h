@@ -15,7 +15,7 @@ enum { band_count = 6, band_mask = 7 };
 extern const char *const raw_head_tables[band_count];
 
 /* Offsets in the fixed part of a record header, and its size. */
-enum { record_flags = 9, key_byte_count = 16, body_byte_count = 32, body_id = 112, fixed_byte_count = 120 };
+enum { record_flags = 9, key_byte_count = 16, body_byte_count = 32, body_id = 112, fixed_byte_count = 128 };
 
 struct raw_store {
   MDB_env *environment;

@@ -136,7 +136,7 @@ struct CacheStorage: ResponseStorage, CountsActivity {
     }
     let operation: SubclassDetour.Operation =
       entry.isForeign ? .insert(askedAt: nil, isRevoked: { false }) : .update(entry.cached, askedAt: token)
-    detour.store(entry.cached.updated(fields: fields, freshness: freshness), operation, for: request)
+    detour.store(entry.cached.updated(fields: fields, freshness: freshness, at: tiers.now), operation, for: request)
   }
 
   // MARK: Removals

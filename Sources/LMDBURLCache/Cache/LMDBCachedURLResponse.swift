@@ -33,6 +33,8 @@ final class LMDBCachedURLResponse: CachedURLResponse, StoredResponseMetadata, @u
   private let bytes: Data
   let freshness: FreshnessInfo
   let storedAt: Date
+  /// When a validation last updated the response, or else the time of storing. Removals by date compare this time.
+  let updatedAt: Date
   private let source: Source
 
   private enum Source: Sendable {
@@ -83,11 +85,12 @@ final class LMDBCachedURLResponse: CachedURLResponse, StoredResponseMetadata, @u
   /// Creates a response for the tiers.
   ///
   /// - Parameters:
+  ///   - updatedAt: When a validation last updated the response; nil if none has.
   ///   - urlResponse: The Foundation response, if there is one already.
   ///   - userInfo: Nil for that of the attachment.
   init(
     _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]? = nil, storedAt: Date,
-    urlResponse: URLResponse? = nil, userInfo: [AnyHashable: Any]? = nil,
+    updatedAt: Date? = nil, urlResponse: URLResponse? = nil, userInfo: [AnyHashable: Any]? = nil,
     storagePolicy: URLCache.StoragePolicy = .allowed
   ) {
     self.key = key
@@ -95,6 +98,7 @@ final class LMDBCachedURLResponse: CachedURLResponse, StoredResponseMetadata, @u
     bytes = response.body
     freshness = response.freshness
     self.storedAt = storedAt
+    self.updatedAt = updatedAt ?? storedAt
     vary = response.vary
     source = .memory(fields: response.fields, attachment: attachment)
     memoryByteCount = Self.objectsByteCount + key.bytes.count + bytes.count + source.fieldsByteCount
@@ -125,6 +129,7 @@ final class LMDBCachedURLResponse: CachedURLResponse, StoredResponseMetadata, @u
     bytes = stored.storedBody == nil ? stored.body : Data()
     freshness = stored.freshness
     storedAt = stored.storedAt
+    updatedAt = stored.updatedAt
     vary = stored.vary
     source = .store(stored)
     memoryByteCount = Self.objectsByteCount + key.bytes.count + bytes.count + source.fieldsByteCount
@@ -145,6 +150,7 @@ final class LMDBCachedURLResponse: CachedURLResponse, StoredResponseMetadata, @u
     bytes = other.bytes
     self.freshness = freshness ?? other.freshness
     storedAt = other.storedAt
+    updatedAt = other.updatedAt
     source = other.source
     isFromDisk = Atomic(false)
     askedURL = other.askedURL
@@ -182,11 +188,12 @@ final class LMDBCachedURLResponse: CachedURLResponse, StoredResponseMetadata, @u
     return freshness.date >= other.freshness.date
   }
 
-  /// Returns this response with the fields and freshness of a 304 (RFC 9111, section 4.3.4).
-  func updated(fields: HeaderFields, freshness: FreshnessInfo) -> LMDBCachedURLResponse {
+  /// Returns this response with the fields and freshness of a 304 (RFC 9111, section 4.3.4) that came at a time.
+  func updated(fields: HeaderFields, freshness: FreshnessInfo, at now: Date) -> LMDBCachedURLResponse {
     LMDBCachedURLResponse(
       CacheableResponse(status: status, fields: fields, body: body, freshness: freshness, vary: vary), for: key,
-      attachment: attachment, storedAt: storedAt, userInfo: userInfo, storagePolicy: storagePolicy)
+      attachment: attachment, storedAt: storedAt, updatedAt: max(now, updatedAt), userInfo: userInfo,
+      storagePolicy: storagePolicy)
   }
 
   required init?(coder: NSCoder) {

@@ -8,7 +8,7 @@ import HTTPCaching
 public enum PurgeScope: Sendable, Hashable {
   /// Everything.
   case all
-  /// Responses stored after the date.
+  /// Responses stored, or updated by a validation, after the date.
   case since(Date)
   /// Responses for a host with any scheme and port, but not for its subdomains.
   ///

@@ -346,7 +346,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     remove(.everything)
   }
 
-  /// Removes the responses that were stored after a date. Responses stored exactly at that time remain.
+  /// Removes the responses that were stored, or updated by a validation, after a date. Those of exactly that time remain.
   open override func removeCachedResponses(since date: Date) {
     remove(.since(date))
   }

@@ -20,7 +20,7 @@ extension TieredStorage {
     guard connection.openStore.use({ $0.hasFailed }) ?? true else { return }
     guard let date = removal.effect.mode(at: now).softTime else { return }
     memory.forEach { entry in
-      let isCovered = removal.scope.covers(key: entry.key.bytes, storedAt: entry.storedAt) {
+      let isCovered = removal.scope.covers(key: entry.key.bytes, storedAt: entry.updatedAt) {
         CacheGroups.groups(of: entry.fields)
       }
       guard isCovered else { return }
@@ -41,7 +41,7 @@ extension TieredStorage {
     }
     memory.removeAll { record in
       scopes.contains { scope in
-        scope.covers(key: record.key.bytes, storedAt: record.storedAt) { CacheGroups.groups(of: record.fields) }
+        scope.covers(key: record.key.bytes, storedAt: record.updatedAt) { CacheGroups.groups(of: record.fields) }
       }
     }
   }

@@ -98,7 +98,7 @@ final class TieredStorage: Sendable {
       var token = known
       // Usually the entry is not read at all.
       let effect = store.effectOfRemovals(
-        on: entry.key, storedAt: entry.storedAt, groups: { CacheGroups.groups(of: entry.fields) },
+        on: entry.key, storedAt: entry.updatedAt, groups: { CacheGroups.groups(of: entry.fields) },
         since: &token)
       switch effect {
       case .none:
@@ -247,7 +247,7 @@ final class TieredStorage: Sendable {
       if onDisk != nil { memory.remove(old.key) }
       return
     }
-    let updated = old.updated(fields: fields, freshness: freshness)
+    let updated = old.updated(fields: fields, freshness: freshness, at: now)
     updated.setPosition(token, useDigest: onDisk == nil ? nil : store?.useDigest(of: old.key))
     memory.update(old, to: updated)
   }

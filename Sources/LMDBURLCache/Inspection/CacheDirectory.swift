@@ -34,6 +34,8 @@ public final class CacheDirectory: Sendable {
     public let status: Int
     /// The time of storing.
     public let storedAt: Date
+    /// The time of the last update by a validation, or else that of storing. A purge by date compares this time.
+    public let updatedAt: Date
     /// The body's size in bytes.
     public let bodyByteCount: Int
     /// The names of the request fields in the Vary key, in lower case.
@@ -55,6 +57,7 @@ public final class CacheDirectory: Sendable {
       queryContent = entry.key.queryContent
       status = entry.status
       storedAt = entry.storedAt
+      updatedAt = entry.updatedAt
       bodyByteCount = entry.bodyByteCount
       varyNames = entry.varyNames
       partition = entry.key.partition

@@ -161,7 +161,7 @@ struct StoreCheck {
     of head: RecordHeaderView, _ rowID: UInt64, in transaction: borrowing ReadTransaction
   ) throws(LMDBError) {
     let entry = database.indexEntry(of: head, rowID: rowID)
-    let date = DateKey(time: SortableTimestamp.encode(head.storedAt), rowID: rowID)
+    let date = DateKey(time: SortableTimestamp.encode(head.updatedAt), rowID: rowID)
     switch try database.tagWord(of: date, in: transaction) {
     case nil: result.report("Row \(rowID) has no date")
     case let tagWord? where !IndexEntry(tagWord: tagWord, rowWord: 0).hasSameTags(as: entry):

@@ -16,7 +16,7 @@ extension RecordDatabase {
         // Only the fixed part is certain to be within the record.
         let fixed = record.count >= RecordHeader.fixedByteCount ? RecordHeaderView(checked: record) : nil
         return (
-          byteCount: record.count, time: fixed.map { SortableTimestamp.encode($0.storedAt) } ?? 0,
+          byteCount: record.count, time: fixed.map { SortableTimestamp.encode($0.updatedAt) } ?? 0,
           bodyID: fixed?.bodyID(ofRow: rowID) ?? rowID,
           tag: RecordHeaderView(record).map { tag(of: $0.key) }
         )

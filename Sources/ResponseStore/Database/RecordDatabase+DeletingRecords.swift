@@ -66,7 +66,7 @@ extension RecordDatabase {
     let chunks = chunks(of: head)
     return RemovableRecord(
       rowID: rowID, checksum: head.checksum, tag: tag(of: head.key), use: use,
-      date: DateKey(time: SortableTimestamp.encode(head.storedAt), rowID: rowID),
+      date: DateKey(time: SortableTimestamp.encode(head.updatedAt), rowID: rowID),
       bodyID: head.bodyID(ofRow: rowID), chunkCount: chunks.count, bodyPageCount: pageCount(of: chunks),
       recordByteCount: head.raw.count, byteCount: head.storedByteCount)
   }

@@ -28,7 +28,7 @@ extension RecordDatabase {
       try putChunks(of: body, head: head, bodyID: entry.rowID, in: transaction)
     }
     try append(head.bytes, entry, changes: &changes, in: transaction)
-    let date = DateKey(time: SortableTimestamp.encode(head.storedAt), rowID: entry.rowID)
+    let date = DateKey(time: SortableTimestamp.encode(head.updatedAt), rowID: entry.rowID)
     try dates.put(entry.tagWord, for: date, in: transaction, mode: .append)
     try noteInsertion(of: entry, replacing: replaced)
     changes.counters.add(byteCount: head.layout { $0.storedByteCount })
@@ -74,7 +74,7 @@ extension RecordDatabase {
     let (time, bodyID) = record.withUnsafeBytes { record -> (UInt64, UInt64?) in
       let layout = RecordHeaderView(checked: record)
       return (
-        SortableTimestamp.encode(layout.storedAt), layout.isBodyInline ? nil : layout.bodyID(ofRow: oldRow)
+        SortableTimestamp.encode(layout.updatedAt), layout.isBodyInline ? nil : layout.bodyID(ofRow: oldRow)
       )
     }
     if let bodyID { RecordHeader.setBodyID(bodyID, of: &record) }
@@ -149,6 +149,7 @@ extension RecordDatabase {
     guard let rowID = try row(of: head, lastKnownAs: rowID, in: transaction) else { return nil }
     struct Old {
       var byteCount: Int
+      var updatedAt: Date
       var isBodyInline: Bool
       var isInSinglePages: Bool
       var bodyID: UInt64
@@ -158,7 +159,7 @@ extension RecordDatabase {
     let old = try heads.withHeader(of: rowID, in: transaction) { layout -> Old? in
       guard layout.hasRightChecksum else { return nil }
       return Old(
-        byteCount: layout.storedByteCount, isBodyInline: layout.isBodyInline,
+        byteCount: layout.storedByteCount, updatedAt: layout.updatedAt, isBodyInline: layout.isBodyInline,
         isInSinglePages: layout.hasSinglePageChunks, bodyID: layout.bodyID(ofRow: rowID),
         inlineBody: layout.isBodyInline && body.isEmpty ? Data(layout.inlineBody) : nil)
     }
@@ -172,9 +173,25 @@ extension RecordDatabase {
     } else if !old.isBodyInline, old.bodyID != rowID {
       head = head.withBody(old.bodyID)
     }
+    // Another process may have updated the record with a later clock.
+    if head.updatedAt < old.updatedAt { head = head.withUpdate(at: old.updatedAt) }
     try heads.put(head.bytes, for: rowID, in: transaction)
+    try moveDate(of: rowID, from: old.updatedAt, to: head, in: transaction)
     changes.counters.replace(byteCount: old.byteCount, with: head.layout { $0.storedByteCount })
     return rowID
+  }
+
+  /// Moves the row of `dates` of an updated record.
+  private func moveDate(
+    of rowID: UInt64, from old: Date, to head: RecordHeader, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    guard head.updatedAt != old else { return }
+    let former = DateKey(time: SortableTimestamp.encode(old), rowID: rowID)
+    let tagWord =
+      try dates.value(for: former, in: transaction) ?? head.layout { indexEntry(of: $0, rowID: rowID).tagWord }
+    try dates.remove(former, in: transaction)
+    let date = DateKey(time: SortableTimestamp.encode(head.updatedAt), rowID: rowID)
+    try dates.put(tagWord, for: date, in: transaction, mode: .append)
   }
 
   /// Returns the row of the record that an update changes; nil if it no longer exists.

@@ -14,7 +14,7 @@ final class RecordDatabase: @unchecked Sendable {
   let heads: RecordLogs
   /// Body ID and chunk number → bytes of the body.
   let bodies: Table<ChunkKeyCodec, BytesCodec>
-  /// Time of storing and row ID → ``IndexEntry/tagWord``; the index is built from it.
+  /// Time of the last update or of storing, and row ID → ``IndexEntry/tagWord``; the index is built from it.
   let dates: Table<DateKeyCodec, LittleEndianUInt64Codec>
   /// See ``MetaKey``.
   let meta: Table<BytesCodec, BytesCodec>

@@ -34,10 +34,11 @@ struct RecordHeader: Sendable {
     static let staleIfError = 96
     static let removalSequence = 104
     static let bodyID = 112
+    static let updatedAt = 120
   }
 
-  static let fixedByteCount = 120
-  static let recordVersion: UInt8 = 3
+  static let fixedByteCount = 128
+  static let recordVersion: UInt8 = 4
 
   struct Flags: OptionSet {
     let rawValue: UInt8
@@ -54,11 +55,12 @@ struct RecordHeader: Sendable {
   /// Encodes the record header of a new response, with its body if both fit into `inlineByteCount`.
   ///
   /// - Parameters:
+  ///   - updatedAt: When a validation last updated the response; nil if none has.
   ///   - removalSequence: The last removal before the response was stored; it does not cover the response.
   ///   - storedBodyByteCount: The size of a body that is in `bodies` already and not in `response`; otherwise nil.
   init(
-    _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]?, storedAt: Date, removalSequence: UInt64,
-    inlineByteCount: Int, bodyChecksum: UInt64, storedBodyByteCount: Int? = nil
+    _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]?, storedAt: Date, updatedAt: Date? = nil,
+    removalSequence: UInt64, inlineByteCount: Int, bodyChecksum: UInt64, storedBodyByteCount: Int? = nil
   ) {
     let key = key.bytes
     let vary = FieldCoding.encode(response.vary)
@@ -96,6 +98,7 @@ struct RecordHeader: Sendable {
       put(response.freshness.staleWhileRevalidate, Offset.staleWhileRevalidate)
       put(response.freshness.staleIfError, Offset.staleIfError)
       put(removalSequence, Offset.removalSequence)
+      put((updatedAt ?? storedAt).timeIntervalSinceReferenceDate, Offset.updatedAt)
       count = Self.fixedByteCount
       func append(_ part: UnsafeRawBufferPointer) {
         UnsafeMutableRawBufferPointer(rebasing: record[count...]).copyMemory(from: part)
@@ -137,6 +140,16 @@ struct RecordHeader: Sendable {
     renewChecksum(of: &record)
   }
 
+  /// Returns the record header with another time of the last update.
+  func withUpdate(at date: Date) -> RecordHeader {
+    var bytes = bytes
+    withUnsafeBytes(of: date.timeIntervalSinceReferenceDate.bitPattern.littleEndian) {
+      bytes.replaceSubrange(Offset.updatedAt..<Offset.updatedAt + 8, with: $0)
+    }
+    Self.renewChecksum(of: &bytes)
+    return RecordHeader(bytes: bytes)
+  }
+
   /// Returns the record header of a response whose freshness a soft purge ended.
   func softPurged(at date: Date) -> RecordHeader {
     var bytes = bytes
@@ -164,6 +177,7 @@ struct RecordHeader: Sendable {
   /// Whether the body is in the record itself.
   var isBodyInline: Bool { layout { $0.isBodyInline } }
   var storedAt: Date { layout { $0.storedAt } }
+  var updatedAt: Date { layout { $0.updatedAt } }
   var freshness: FreshnessInfo { layout { $0.freshness } }
   var key: RequestKey { layout { RequestKey(storedBytes: [UInt8]($0.key)) } }
   var vary: VaryKey { layout { FieldCoding.decodeVary($0.vary) } }
@@ -244,6 +258,10 @@ struct RecordHeaderView {
     return stored == 0 ? rowID : stored
   }
   var storedAt: Date { date(RecordHeader.Offset.storedAt) }
+  /// When a validation last updated the response, or else the time of storing. Removals by date compare this time.
+  ///
+  /// It never becomes earlier, so that the row of `dates` moves only forward, where a sweep meets it.
+  var updatedAt: Date { date(RecordHeader.Offset.updatedAt) }
   var freshness: FreshnessInfo {
     FreshnessInfo(
       responseTime: date(RecordHeader.Offset.responseTime), initialAge: double(RecordHeader.Offset.initialAge),

@@ -148,7 +148,7 @@ extension ResponseStore {
   ///
   /// - Parameters:
   ///   - key: The cache key of the copy.
-  ///   - storedAt: When the response was stored.
+  ///   - storedAt: When the response was last updated or stored.
   ///   - groups: The cache groups of the response.
   ///   - token: The removals that the caller knows.
   public func effectOfRemovals(

@@ -17,7 +17,7 @@ struct Tombstone: Sendable, Equatable {
 
   func covers(rowID: UInt64, layout: RecordHeaderView) -> Bool {
     rowID <= lastRowID && layout.removalSequence < sequence
-      && scope.covers(key: layout.key, storedAt: layout.storedAt) {
+      && scope.covers(key: layout.key, storedAt: layout.updatedAt) {
         CacheGroups.groups(of: FieldCoding.decodeFields(layout.fields))
       }
   }

@@ -23,6 +23,8 @@ public struct BorrowedResponse: ~Copyable {
   public var freshness: FreshnessInfo { head.freshness }
   /// When the response was stored.
   public var storedAt: Date { head.storedAt }
+  /// When a validation last updated the response, or else when it was stored.
+  public var updatedAt: Date { head.updatedAt }
   /// The header fields, decoded at each call.
   public var fields: HeaderFields { FieldCoding.decodeFields(head.fields) }
   /// The body's size in bytes.

@@ -100,7 +100,7 @@ struct EntryWalk {
       tombstones.softTime(rowID: rowID, layout).map { layout.freshness.softPurged(at: $0) } ?? layout.freshness
     return StoredResponseInfo(
       rowID: rowID, key: RequestKey(storedBytes: [UInt8](layout.key)), status: layout.status,
-      storedAt: layout.storedAt, freshness: freshness,
+      storedAt: layout.storedAt, updatedAt: layout.updatedAt, freshness: freshness,
       vary: layout.vary.isEmpty ? VaryKey(fields: []) : FieldCoding.decodeVary(layout.vary),
       bodyByteCount: layout.bodyByteCount,
       contentType: FieldCoding.firstValue(of: "content-type", in: layout.fields),

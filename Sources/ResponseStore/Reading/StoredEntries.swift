@@ -68,6 +68,8 @@ public struct StoredResponseInfo: Sendable {
   public let status: Int
   /// When it was stored.
   public let storedAt: Date
+  /// When a validation last updated it, or else when it was stored.
+  public let updatedAt: Date
   /// Date, age and lifetime.
   public let freshness: FreshnessInfo
   /// The request fields of its Vary key.
@@ -86,6 +88,6 @@ public struct StoredResponseInfo: Sendable {
 public enum EntryOrder: Sendable {
   /// The order on disk, which is the fastest.
   case stored
-  /// By the time of storing, oldest first.
+  /// By the time at which they were last updated or stored, oldest first.
   case time
 }

@@ -32,8 +32,12 @@ public struct StoredResponse: @unchecked Sendable, StoredResponseMetadata {
     }
   }
 
-  /// When the response was stored. ``/CacheModel/RemovalScope/since(_:)`` compares this time.
+  /// When the response was stored.
   public var storedAt: Date { withHead { $0.storedAt } }
+  /// When a validation last updated the response, or else when it was stored.
+  ///
+  /// ``/CacheModel/RemovalScope/since(_:)`` compares this time.
+  public var updatedAt: Date { withHead { $0.updatedAt } }
   /// Date, age and lifetime.
   public var freshness: FreshnessInfo { withHead { $0.freshness } }
   /// The HTTP status code; 0 for a response that is not HTTP.

@@ -52,13 +52,15 @@ final class PendingWrite: Sendable {
   ///
   /// - Parameters:
   ///   - attachment: Bytes of the caller that are stored with the response.
+  ///   - updatedAt: The time of an update; nil for another write.
   ///   - rowID: The row of the record to update; 0 if unknown.
   ///   - original: The pending write of the record to update, if it was pending when the response was looked up.
   ///   - bodyChecksum: The checksum of the body if it is known; nil to compute it.
   ///   - storedBody: See ``storedBody``. Requires the checksum.
   init(
     _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]? = nil, storedAt: Date,
-    purpose: Purpose = .insert, rowID: UInt64 = 0, original: PendingWrite? = nil, removalSequence: UInt64,
+    updatedAt: Date? = nil, purpose: Purpose = .insert, rowID: UInt64 = 0, original: PendingWrite? = nil,
+    removalSequence: UInt64,
     inlineByteCount: Int, bodyChecksum: UInt64? = nil, storedBody: StoredBody.Location? = nil
   ) {
     self.storedAt = storedAt
@@ -69,8 +71,9 @@ final class PendingWrite: Sendable {
     digest = key.spreadingDigest
     let bodyChecksum = bodyChecksum ?? response.body.withUnsafeBytes { XXHash.digest64($0) }
     head = RecordHeader(
-      response, for: key, attachment: attachment, storedAt: storedAt, removalSequence: removalSequence,
-      inlineByteCount: inlineByteCount, bodyChecksum: bodyChecksum, storedBodyByteCount: storedBody?.byteCount)
+      response, for: key, attachment: attachment, storedAt: storedAt, updatedAt: updatedAt,
+      removalSequence: removalSequence, inlineByteCount: inlineByteCount, bodyChecksum: bodyChecksum,
+      storedBodyByteCount: storedBody?.byteCount)
     self.storedBody = storedBody
     bodyApart = head.isBodyInline ? Data() : response.body
   }
@@ -177,6 +180,6 @@ final class PendingWrite: Sendable {
   }
 
   func isCovered(by scope: RemovalScope) -> Bool {
-    scope.covers(key: key.bytes, storedAt: storedAt) { CacheGroups.groups(of: head.fields) }
+    scope.covers(key: key.bytes, storedAt: head.updatedAt) { CacheGroups.groups(of: head.fields) }
   }
 }

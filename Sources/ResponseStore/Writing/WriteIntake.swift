@@ -63,7 +63,8 @@ struct WriteIntake: Sendable {
       vary: stored.vary)
     let rowID = stored.pendingWrite?.rowID ?? stored.rowID
     let result = accept(
-      response, for: stored.key, attachment: stored.attachment, storedAt: stored.storedAt, purpose: .replaceHead,
+      response, for: stored.key, attachment: stored.attachment, storedAt: stored.storedAt,
+      updatedAt: max(context.options.clock(), stored.updatedAt), purpose: .replaceHead,
       rowID: rowID, original: rowID == 0 ? stored.pendingWrite : nil, bodyChecksum: stored.withHead { $0.bodyChecksum },
       storedBody: storedBody, removalSequence: sequence, waitsForSpace: waitsForSpace)
     if result != .accepted { context.counts.count(1, .droppedWrites) }
@@ -77,7 +78,7 @@ struct WriteIntake: Sendable {
     guard let validation = context.removalNumber(in: token) else { return nil }
     var number = stored.removalSequence
     let effect = context.removals.effect(after: &number) { scope in
-      scope.covers(key: stored.key.bytes, storedAt: stored.storedAt) { CacheGroups.groups(of: stored.fields) }
+      scope.covers(key: stored.key.bytes, storedAt: stored.updatedAt) { CacheGroups.groups(of: stored.fields) }
     }
     return effect == .removed ? nil : validation
   }
@@ -103,7 +104,7 @@ struct WriteIntake: Sendable {
   }
 
   private func accept(
-    _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]?, storedAt: Date,
+    _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]?, storedAt: Date, updatedAt: Date? = nil,
     purpose: PendingWrite.Purpose, rowID: UInt64 = 0, original: PendingWrite? = nil, bodyChecksum: UInt64? = nil,
     storedBody: StoredBody.Location? = nil, removalSequence: UInt64, waitsForSpace: Bool
   ) -> AcceptResult {
@@ -114,7 +115,8 @@ struct WriteIntake: Sendable {
       attachment?.count ?? 0 <= Self.maximumPartByteCount
     else { return refuse(.head(byteCount: Self.maximumPartByteCount)) }
     let write = PendingWrite(
-      response, for: key, attachment: attachment, storedAt: storedAt, purpose: purpose, rowID: rowID,
+      response, for: key, attachment: attachment, storedAt: storedAt, updatedAt: updatedAt, purpose: purpose,
+      rowID: rowID,
       original: original, removalSequence: removalSequence, inlineByteCount: database.inlineByteCount,
       bodyChecksum: bodyChecksum, storedBody: storedBody)
     let headLimit = space.maximumHeadByteCount

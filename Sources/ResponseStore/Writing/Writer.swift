@@ -253,12 +253,20 @@ struct Writer: Sendable {
     write.applying(context.removals.effect(on: write))
   }
 
-  /// Deletes the older record that a removed or discarded write replaces, because it must not reappear.
+  /// Deletes the older record that a removed or discarded write replaces, because it must not reappear: also the record of
+  /// a removed update, which this process has read with the update.
   func removeSupersededVariant(
     _ write: PendingWrite, changes: inout RecordChanges, result: inout WriteResult,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
-    if write.isUpdate { return }
+    if write.isUpdate {
+      if let rowID = try database.row(of: write.head, lastKnownAs: write.rowID, in: transaction),
+        try database.removeRecord(rowID, changes: &changes, in: transaction)
+      {
+        result.removed[.requested, default: 0] += 1
+      }
+      return
+    }
     result.removed[write.isDiscard ? .replaced : .requested, default: 0] += try database.removeVariant(
       of: write.head, changes: &changes, in: transaction)
   }

@@ -12,9 +12,9 @@ enum DemoCommand: Command {
 
         twice through URLSession, a quarter of the files only after a noted time;
         twice through data(for:), which returns hits on the calling thread;
-        once more an hour later, when a fifth of the files has expired and is revalidated. The demo does not wait: it
-          advances the clocks of cache and server;
-        and again through URLSession, after a purge of all responses stored since the noted time.
+        once more through URLSession, after a purge of all responses stored or updated since the noted time;
+        and again an hour later, when a fifth of the files has expired and is revalidated. The demo does not wait: it
+          advances the clocks of cache and server.
 
       Then some searches are sent with QUERY (RFC 10008) to another server, several times each: all have the same URL,
       and their content is part of the cache key.

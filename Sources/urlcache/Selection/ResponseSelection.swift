@@ -27,7 +27,8 @@ struct ResponseSelection {
       name: "url", placeholder: "URL",
       help:
         "The responses of this URL with its query: all variants, methods, partitions, and contents of\nQUERY."),
-    Option(name: "since", placeholder: "WHEN", help: "Responses stored after this time, but not at this time."),
+    Option(
+      name: "since", placeholder: "WHEN", help: "Responses stored or updated after this time, but not at this time."),
     Option(
       name: "host", placeholder: "HOST",
       help:
@@ -74,7 +75,7 @@ struct ResponseSelection {
     }
     if let when = arguments.value("since") {
       let date = try TimeArgument.parse(when, now: Date())
-      return (.since(date), "responses stored after \(Format.localTime(date))")
+      return (.since(date), "responses stored or updated after \(Format.localTime(date))")
     }
     if let host = try arguments.host() { return (.host(host), "responses stored for \(host)") }
     if let text = arguments.value("prefix") {
