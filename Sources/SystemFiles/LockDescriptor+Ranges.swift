@@ -12,15 +12,22 @@ extension LockDescriptor {
   /// Locks bytes against other open files, without waiting. Returns false if the lock could not be set.
   package func lockBytes(_ range: Range<Int>) -> Bool { set(F_WRLCK, range) }
 
+  /// Locks bytes together with other open files that share them. Returns false if the lock could not be set.
+  package func shareBytes(_ range: Range<Int>) -> Bool { set(F_RDLCK, range) }
+
   /// Releases the lock on bytes.
   package func unlockBytes(_ range: Range<Int>) { _ = set(F_UNLCK, range) }
 
   /// Whether another open file has locked one of the bytes; true also if that cannot be found out.
   ///
   /// Locks of this object do not count.
-  package func mayBeLockedByOthers(_ range: Range<Int>) -> Bool {
+  package func mayBeLockedByOthers(_ range: Range<Int>) -> Bool { areLockedByOthers(range) ?? true }
+
+  /// Whether another open file, or another process with a lock of POSIX, has locked or shares one of the bytes; nil if
+  /// that cannot be found out.
+  package func areLockedByOthers(_ range: Range<Int>) -> Bool? {
     var lock = Self.lock(F_WRLCK, range)
-    guard fcntl(number, Self.getLock, &lock) == 0 else { return true }
+    guard fcntl(number, Self.getLock, &lock) == 0 else { return nil }
     return lock.l_type != Int16(F_UNLCK)
   }
 

@@ -9,9 +9,9 @@ enum ListCommand: Command {
     discussion: """
       Lists the responses in the cache in DIR: when each was stored and last updated by a validation (local times), its
       size, its age, how long it stays fresh, its status, the request fields in its Vary key, and its URL. URLs include
-      their queries, which may contain secrets. For a query (RFC 10008), also the size of its content and a digest of it with the fields that change its
-      meaning. Queries that an unsafe request has invalidated are listed until they are evicted. Other processes can use
-      the cache at the same time. Nothing is changed, and no cache is created.
+      their queries, which may contain secrets. For a query (RFC 10008), also the size of its content and a digest of it
+      with the fields that change its meaning. Queries that an unsafe request has invalidated are listed until they are
+      evicted. Other processes can use the cache at the same time. Nothing is changed, and no cache is created.
 
       SCOPE and FILTER are those of 'urlcache purge', so that a list shows what a purge would cover. SCOPE is one of
       --url, --since, --host, --prefix, and --group with --origin. FILTER is --status, --type or --path, and all that are

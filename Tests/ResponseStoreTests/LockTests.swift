@@ -16,7 +16,7 @@ struct LockTests {
 
   enum Held: String, CaseIterable {
     /// By a process that is opening the store.
-    case openLock = "/open.lock"
+    case openLock = ""
     /// By a process in `mdb_env_open` or `mdb_env_close`.
     case directory = "/data-1"
   }
@@ -41,9 +41,8 @@ struct LockTests {
         try? ResponseStore.open(directory: directory, options: .init(capacityByteCount: 16 << 20)).close()
         hasEnded.update { $0 = true }
       }.start()
-      // Opening is in progress once the lock file is open in this process.
-      let openFile = directory + "/open.lock"
-      waitUntil { hasFileOpen(openFile) || hasEnded.withLock { $0 } }
+      // Opening is in progress once the directory is open in this process.
+      waitUntil { hasFileOpen(directory) || hasEnded.withLock { $0 } }
       let other = fixture.directory
       Thread {
         try? ResponseStore.open(directory: other, options: quietOptions(capacity: 16 << 20)).close()
@@ -89,7 +88,7 @@ struct LockTests {
       }
       for name in try FileManager.default.contentsOfDirectory(atPath: "/proc/\(child)/fd") {
         let path = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/\(child)/fd/" + name)
-        for locked in ["/users.lock", "/open.lock", "/data-1/" + RemovalLog.name, "/data-1"]
+        for locked in ["/users.lock", "", "/data-1/" + RemovalLog.name, "/data-1"]
         where path == directory + locked {
           kill(child, SIGKILL)
           exit(2)

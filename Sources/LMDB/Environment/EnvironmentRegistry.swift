@@ -5,12 +5,24 @@ internal import SystemFiles
 
 /// The identity of a directory or file, independent of its path.
 package struct DirectoryIdentity: Hashable, Sendable {
-  let device: UInt64
-  let inode: UInt64
+  package let device: UInt64
+  package let inode: UInt64
+
+  package init(device: UInt64, inode: UInt64) {
+    self.device = device
+    self.inode = inode
+  }
 
   init(_ status: stat) {
     device = UInt64(status.st_dev)
     inode = UInt64(status.st_ino)
+  }
+
+  /// Returns nil if the descriptor is not open.
+  package init?(descriptor: CInt) {
+    var status = stat()
+    guard fstat(descriptor, &status) == 0 else { return nil }
+    self.init(status)
   }
 
   /// Returns nil if there is no such file or directory.
@@ -63,6 +75,14 @@ enum EnvironmentRegistry {
     return environment
   }
 
+  /// Whether this process has, or may have, an environment of a directory open.
+  static func mayBeOpen(_ identity: DirectoryIdentity) -> Bool {
+    lock.lock()
+    defer { lock.unlock() }
+    let generation = ForkDetection.generation.pointee.load(ordering: .relaxed)
+    return entries[identity]?.forkGeneration == generation || turns[identity] == generation
+  }
+
   /// Returns the open environment of a directory; nil if the caller has the turn to open it.
   private static func takeTurn(_ identity: DirectoryIdentity, _ generation: UInt) -> LMDBEnvironment? {
     lock.lock()
@@ -107,7 +127,8 @@ enum EnvironmentRegistry {
       }
       let environment = LMDBEnvironment(
         opened: pointer, dataFile: dataFile, slots: slots, identity: identity,
-        dataFileIdentity: dataFileIdentity(of: pointer), directoryLock: directoryLock, serial: serial)
+        dataFileIdentity: dataFileIdentity(of: pointer), lockFileIdentity: LockFile.identity(inDirectory: directory),
+        directoryLock: directoryLock, serial: serial)
       endTurn(identity, Entry(environment: environment, serial: serial, forkGeneration: generation))
       return environment
     } catch {
@@ -156,6 +177,7 @@ enum EnvironmentRegistry {
       ?? DirectoryLock.whileHolding(directoryLock) { isHeld in
         guard isHeld else { return LMDBError(code: .temporarilyUnavailable, function: "flock") }
         FileDescriptor.reserveStandardDescriptors()
+        if let failure = LockFile.check(inDirectory: directory, is: options.lockFile) { return failure }
         if !options.isReadOnly,
           let failure = LockFile.allocate(
             directoryDescriptor: directoryLock.number, slotCount: options.maximumReaders, mode: options.fileMode)
@@ -163,7 +185,9 @@ enum EnvironmentRegistry {
           return failure
         }
         let rc = mdb_env_open(pointer, directory, options.flags, options.fileMode)
-        return rc == 0 ? nil : LMDBError(rc, "mdb_env_open")
+        if rc != 0 { return LMDBError(rc, "mdb_env_open") }
+        // The file may have been deleted in between. Then LMDB has created another one, and has not written yet.
+        return LockFile.check(inDirectory: directory, is: options.lockFile)
       }
     // A failed open releases everything except the handle.
     if let failure { throw close(pointer, after: failure) }

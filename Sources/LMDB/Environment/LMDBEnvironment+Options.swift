@@ -23,6 +23,12 @@ extension LMDBEnvironment {
     /// Then no locks are taken, and write transactions fail.
     public var isReadOnly = false
 
+    /// The lock file that other processes have open; nil if there is none, or any will do. The default is nil.
+    ///
+    /// With another one, their transactions and those of this process would not exclude each other. Opening then throws
+    /// ``LMDBError/Code/lockFileReplaced``.
+    package var lockFile: DirectoryIdentity?
+
     /// The permissions of new files; `0o600` by default, for the owner only.
     public var fileMode: UInt32 = 0o600
 

@@ -36,6 +36,8 @@ public final class LMDBEnvironment: @unchecked Sendable {
   let syncFailures = SyncFailures()
   let identity: DirectoryIdentity
   let dataFileIdentity: DirectoryIdentity
+  /// The lock file; nil if it was deleted while the environment was opened.
+  package let lockFileIdentity: DirectoryIdentity?
   /// Kept open for `flock`, and so that no other directory gets the inode number.
   let directoryLock: LockDescriptor
 
@@ -86,13 +88,15 @@ public final class LMDBEnvironment: @unchecked Sendable {
   /// Takes ownership of an open LMDB environment.
   init(
     opened pointer: OpaquePointer, dataFile: LockDescriptor, slots: ReaderSlots, identity: DirectoryIdentity,
-    dataFileIdentity: DirectoryIdentity, directoryLock: LockDescriptor, serial: UInt
+    dataFileIdentity: DirectoryIdentity, lockFileIdentity: DirectoryIdentity?, directoryLock: LockDescriptor,
+    serial: UInt
   ) {
     self.pointer = pointer
     self.dataFile = dataFile
     self.slots = slots
     self.identity = identity
     self.dataFileIdentity = dataFileIdentity
+    self.lockFileIdentity = lockFileIdentity
     self.directoryLock = directoryLock
     self.serial = serial
     openedProcessID = getpid()

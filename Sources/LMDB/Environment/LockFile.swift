@@ -30,6 +30,30 @@ package enum LockFile {
   /// Returns the number of reader slots in a file of this length.
   package static func slotCount(byteCount: Int) -> Int { (byteCount - layout.readers) / slotByteCount }
 
+  /// Returns the identity of a directory's lock file; nil if it has none.
+  static func identity(inDirectory directory: String) -> DirectoryIdentity? {
+    DirectoryIdentity(path: "\(directory)/\(name)")
+  }
+
+  /// Whether another process has an environment of a directory open, as any program with LMDB may.
+  ///
+  /// False without the file, and if this process has an environment of the directory open: closing the file again would
+  /// then release LMDB's lock on it.
+  package static func isInUse(inDirectory directory: String) -> Bool {
+    guard let identity = DirectoryIdentity(path: directory), !EnvironmentRegistry.mayBeOpen(identity) else {
+      return false
+    }
+    // LMDB holds a shared lock on the first byte. O_NONBLOCK: do not wait for the writer of a pipe at this path.
+    let file = LockDescriptor("\(directory)/\(name)", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+    return file?.areLockedByOthers(0..<1) ?? false
+  }
+
+  /// Returns an error if a directory does not have the expected lock file. Nil expects none.
+  static func check(inDirectory directory: String, is expected: DirectoryIdentity?) -> LMDBError? {
+    guard let expected, identity(inDirectory: directory) != expected else { return nil }
+    return LMDBError(code: .lockFileReplaced, function: "stat")
+  }
+
   /// Allocates the file on disk.
   ///
   /// A process that uses the directory alone also sets the file's length, which determines the number of slots. If

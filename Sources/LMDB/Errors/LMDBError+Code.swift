@@ -115,6 +115,9 @@ extension LMDBError {
     /// The table's codec cannot decode the stored bytes: they are corrupt, or written with another codec. No C name.
     public static let undecodable = Code(rawValue: -30_601)
 
+    /// The lock file is not the one that the other processes of the directory have open. No C name.
+    public static let lockFileReplaced = Code(rawValue: -30_604)
+
     /// The loaded liblmdb is not a version 0.9, so that the layout of its files is not known. No C name.
     public static let unsupportedLibrary = Code(rawValue: -30_603)
   }

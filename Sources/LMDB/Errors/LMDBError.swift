@@ -75,6 +75,7 @@ extension LMDBError.Code: CustomStringConvertible {
     case .problem: "MDB_PROBLEM: Unexpected internal problem"
     case .forked: "The environment was opened by the process that forked this one"
     case .undecodable: "The stored bytes are not what the table's codec writes"
+    case .lockFileReplaced: "The lock file is not the one that other processes use"
     case .unsupportedLibrary: "The loaded liblmdb is not a version 0.9"
     default: nil
     }

@@ -45,7 +45,7 @@ public enum DataFile {
     }
   }
 
-  private static func readMeta(_ number: Int, _ descriptor: CInt) -> (meta: MetaPage, readCount: Int) {
+  static func readMeta(_ number: Int, _ descriptor: CInt) -> (meta: MetaPage, readCount: Int) {
     var bytes = [UInt8](repeating: 0, count: MetaPage.byteCount)
     let offset = off_t(number * Int(getpagesize()))
     let readCount = bytes.withUnsafeMutableBytes { pread(descriptor, $0.baseAddress, $0.count, offset) }

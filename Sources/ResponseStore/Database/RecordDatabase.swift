@@ -80,14 +80,16 @@ final class RecordDatabase: @unchecked Sendable {
   ///   - completesNew: Whether to create the tables and the format record of a new file. Otherwise the call writes
   ///     nothing and waits for no writer.
   ///   - isReadOnly: Whether the directory is on a read-only file system, and no other process uses it.
+  ///   - lockFile: The lock file that other processes have open; nil if there is none.
   static func open(
     directory: String, indexNumber: SharedWord, mapByteCount: Int, capacityByteCount: Int,
-    completesNew: Bool = true, isReadOnly: Bool = false,
+    completesNew: Bool = true, isReadOnly: Bool = false, lockFile: DirectoryIdentity? = nil,
     corruptionHandler: (@Sendable () -> Void)? = nil
   ) throws(LMDBError) -> Contents {
     var options = LMDBEnvironment.Options(mapByteCount: mapByteCount)
     options.corruptionHandler = corruptionHandler
     options.isReadOnly = isReadOnly
+    options.lockFile = lockFile
     options.maximumReaders =
       completesNew ? StorageFormat.readerSlotCount(capacityByteCount: capacityByteCount) : nil
     let environment = try LMDBEnvironment.open(directory: directory, options: options)

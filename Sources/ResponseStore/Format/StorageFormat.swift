@@ -10,6 +10,8 @@ enum StorageFormat {
   static let bodiesTable = "bodies"
   static let datesTable = "dates"
   static let metaTable = "meta"
+  /// The tables that the data has in every version.
+  static let permanentTables = [bodiesTable, datesTable, metaTable]
 
   /// The maximum number of variants of a key. A further variant replaces the oldest.
   static let maximumVariantCountPerKey = 128

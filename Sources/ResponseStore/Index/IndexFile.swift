@@ -81,8 +81,11 @@ final class IndexFile: @unchecked Sendable {
   }
 
   private var absence: LMDBError {
-    lastFailure.withLock { $0 } ?? LMDBError(code: .temporarilyUnavailable, function: "IndexFile.begin")
+    lastFailure.withLock { $0 } ?? LMDBError(code: .temporarilyUnavailable, function: Self.beginning)
   }
+
+  /// The function name in the error for a transaction that found no usable index, which can be built.
+  static let beginning = "IndexFile.begin"
 
   /// Stops all processes from using the index, which must be built again.
   func discard() { mapping.setInUse(nil) }

@@ -144,6 +144,7 @@ final class BackgroundThreads: Sendable {
     // A failed store stays registered until another one replaces it, which continues its statistics.
     if final != .failed { StoreRegistry.shared.forget(context.storeDirectory.identity, queue: queue) }
     context.close(as: final)
+    context.storeDirectory.endUse()
     queue.update { $0.isClosed = true }
   }
 }

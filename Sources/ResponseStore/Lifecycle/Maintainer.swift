@@ -52,6 +52,7 @@ struct Maintainer: Sendable {
     if isIdleCheckDue { context.database.environment.endIdleReads() }
     if isDirectoryCheckDue { context.failIfDirectoryMoved() }
     guard context.isUsable, !context.isForked else { return false }
+    if isDirectoryCheckDue, !options.opensExistingOnly { context.storeDirectory.restoreMarker() }
     context.noteProgress()
     capacity.applyRequested()
     guard indexMaintainer.ensureIndex() else { return false }

@@ -31,13 +31,28 @@ final class SharedStatusPage: @unchecked Sendable {
     case openCount = 232
     /// The generation that ``openCount`` counts.
     case openedGeneration = 240
-    /// A generation, plus 1, in which no response with No-Vary-Search was stored; see
-    /// ``StoreContext/mayHaveEquivalentURLs``.
-    case plainGeneration = 248
+    /// The version of the storage format that the processes have which use the directory, or used it last; 0 before version
+    /// 7. The word has the same place in every later version.
+    case format = 248
     /// The number of the index file in use; see ``IndexMapping``. 0 if there is none, and the disk tier is off. The
     /// holder of the database's write lock changes it. A number of an ended generation, from a process that was
     /// suspended, counts as none until the next write transaction.
     case indexNumber = 256
+    /// A generation, plus 1, in which no response with No-Vary-Search was stored; see
+    /// ``StoreContext/mayHaveEquivalentURLs``.
+    case plainGeneration = 264
+    /// The device and the inode of LMDB's lock file, and the generation that it belongs to.
+    case lockFileDevice = 320
+    case lockFileInode = 328
+    case lockFileGeneration = 336
+  }
+
+  /// Reads the format in the page of an open file, without a change; nil if the file is too short.
+  static func format(descriptor: CInt) -> UInt64? {
+    var status = stat()
+    guard fstat(descriptor, &status) == 0, status.st_size >= off_t(byteCount) else { return nil }
+    var format: UInt64 = 0
+    return pread(descriptor, &format, 8, off_t(Word.format.rawValue)) == 8 ? format : nil
   }
 
   /// Maps the beginning of an open file; nil if the disk is full, with the reason in `errno`.

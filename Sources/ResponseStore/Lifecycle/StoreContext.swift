@@ -148,13 +148,20 @@ final class StoreContext: Sendable {
     goOffline(reason)
   }
 
-  /// Fails the store if its data is no longer where it was opened. Costs a `stat`.
+  /// Fails the store if its data or its lock file is no longer where it was opened. Costs two `stat`.
   ///
   /// Other processes would not find new responses there, and their removals would not be seen. In a directory that was
   /// renamed, the data is intact.
   func failIfDirectoryMoved() {
-    guard !isForked, isOpen, !database.environment.isDataFile(ofDirectory: storeDirectory.dataDirectory) else { return }
-    let reason = "its directory or its data was deleted, renamed or replaced"
+    guard !isForked, isOpen else { return }
+    let reason: String
+    if !database.environment.isDataFile(ofDirectory: storeDirectory.dataDirectory) {
+      reason = "its directory or its data was deleted, renamed or replaced"
+    } else if !storeDirectory.isLockFileInPlace {
+      reason = "\(StoreDirectory.lockFileName) was deleted or replaced"
+    } else {
+      return
+    }
     if storeDirectory.isInPlace { fail(reason) } else { goOffline(reason) }
   }
 
@@ -163,6 +170,7 @@ final class StoreContext: Sendable {
     let (isFirst, _) = state.compareExchange(
       expected: State.open.rawValue, desired: State.failed.rawValue, ordering: .sequentiallyConsistent)
     guard isFirst else { return }
+    if !isForked { storeDirectory.endUse() }
     counts.activity.add(1, .failures)
     counts.activity.observers.emit(.storeFailed(reason: reason))
     log(.failed, "The store failed and is offline: \(reason). Lookups miss until it is reopened")

@@ -9,8 +9,19 @@ extension StoreDirectory {
   static let formerMarkerName = "LMDBURLCache.condemned"
   static let markerName = "LMDBURLCache.store"
 
-  /// Whether the directory has this library's marker.
-  var hasMarker: Bool { hasFile(Self.markerName) || hasFile(Self.formerMarkerName) }
+  /// Whether the directory is this library's.
+  var hasMarker: Bool { Self.hasMarker(path) }
+
+  /// Whether a directory is this library's: it has the marker, or a data file with the library's tables.
+  ///
+  /// Programs that delete old files take the marker first, because no process changes it.
+  static func hasMarker(_ path: String) -> Bool {
+    if hasFile(markerName, in: path) || hasFile(formerMarkerName, in: path) { return true }
+    let folders = [path] + generations(in: path).map { folder($0, in: path) }
+    return folders.contains {
+      DataFile.tableNames(path: $0 + "/" + DataFile.name).isSuperset(of: StorageFormat.permanentTables)
+    }
+  }
 
   /// Marks the directory as this library's. Call this before there is data, which would look foreign without the marker.
   func writeMarker() throws(StoreError) {
@@ -19,9 +30,21 @@ extension StoreDirectory {
     Self.synchronize(path)
   }
 
+  /// Writes the marker again if it was deleted.
+  func restoreMarker() {
+    guard isInPlace else { return }
+    // Without space for it, the data shows that the directory is this library's.
+    try? writeMarker()
+  }
+
   // MARK: Generations
 
   static let dataPrefix = "data-"
+
+  /// The folder of a generation.
+  func folder(_ number: UInt64) -> String { Self.folder(number, in: path) }
+
+  private static func folder(_ number: UInt64, in path: String) -> String { path + "/" + dataPrefix + "\(number)" }
 
   /// The numbers of the generations in a directory. Usually there is one.
   static func generations(in directory: String) -> [UInt64] {
@@ -30,11 +53,12 @@ extension StoreDirectory {
     }
   }
 
-  /// The path of the data file in use in a directory; nil without the marker. An earlier format has it in the directory.
+  /// The path of the data file in use in a directory; nil if it is not this library's. An earlier format has it in the
+  /// directory.
   static func dataFile(in path: String) -> String? {
-    guard hasFile(markerName, in: path) else { return nil }
+    guard hasMarker(path) else { return nil }
     if hasFile(DataFile.name, in: path) { return path + "/" + DataFile.name }
-    return generations(in: path).max().map { path + "/" + dataPrefix + "\($0)/" + DataFile.name }
+    return generations(in: path).max().map { folder($0, in: path) + "/" + DataFile.name }
   }
 
   /// Whether the generation has not ended.
@@ -67,7 +91,7 @@ extension StoreDirectory {
   /// Deletes the files of generations that have ended. Call this with the open lock.
   func deleteEndedGenerations() {
     for number in Self.generations(in: path) where number < generation {
-      let folder = path + "/" + Self.dataPrefix + "\(number)"
+      let folder = folder(number)
       for name in Self.names(in: folder) { unlink(folder + "/" + name) }
       rmdir(folder)
     }
@@ -75,7 +99,8 @@ extension StoreDirectory {
 
   /// The files of a store of format 5 or earlier, the data first.
   static let formerNames = [
-    DataFile.name, formerMarkerName, "lock.mdb", RemovalLog.name, IndexLayout.fileName, "LMDBURLCache.uses",
+    DataFile.name, formerMarkerName, "open.lock", "lock.mdb", RemovalLog.name, IndexLayout.fileName,
+    "LMDBURLCache.uses",
     "data.mdb.damaged", "data.mdb.other-version", "data.mdb.oversized",
   ]
 

@@ -15,8 +15,10 @@ import SystemFiles
 /// | `LMDBURLCache.counters` | ``ActivityFile`` |
 /// | `LMDBURLCache.events` | ``EventRing``, while a process watches and afterwards |
 /// | `LMDBURLCache.fleet` | the state of the machine in a fleet, of the module RedisTier |
-/// | `open.lock` | locked (`flock`) while a process opens, so that opens take turns |
 /// | `users.lock` | locked shared while the directory is in use; has the ``SharedStatusPage`` |
+///
+/// The directory itself is locked (`flock`) while a process opens it, so that opens take turns. A byte of it is locked
+/// shared while a process uses it, which shows after the deletion of `users.lock`.
 ///
 /// Data is never repaired. If it fails, its **generation** ends: the status page gets the next number, so every lookup
 /// and write of the old one fails, and its data file is deleted. The next process that opens the directory creates the
@@ -34,12 +36,17 @@ final class StoreDirectory: @unchecked Sendable {
   let identity: DirectoryIdentity
   /// Whether the directory is on a read-only file system.
   let isReadOnly: Bool
-  private var openLock: LockDescriptor?
-  private var usersLock: LockDescriptor?
+  /// The directory, for the open lock and the lock of its users.
+  var directoryLock: LockDescriptor?
+  var usersLock: LockDescriptor?
+  /// Whether no other process used the directory when this process locked it.
+  var isAlone = false
+  /// The file of ``usersLock``.
+  var usersLockIdentity: DirectoryIdentity?
   /// The number of the generation that is opened; see ``findGeneration()``.
   private(set) var generation: UInt64 = 0
   /// The page that all processes share; nil before ``lockForOpening(timeout:createsFiles:)``.
-  private(set) var statusPage: SharedStatusPage?
+  var statusPage: SharedStatusPage?
   /// Whether a process that was alone has already opened the directory since the machine started, so that the page
   /// cache has what processes have mapped since. False without the boot's ID, and before ``recordBoot()``.
   var isSameBoot = false
@@ -89,7 +96,7 @@ final class StoreDirectory: @unchecked Sendable {
 
   func path(of name: String) -> String { path + "/" + name }
   /// The folder of the generation.
-  var dataDirectory: String { path + "/" + Self.dataPrefix + "\(generation)" }
+  var dataDirectory: String { folder(generation) }
   /// The path of a file of the generation.
   func dataPath(of name: String) -> String { dataDirectory + "/" + name }
   var dataPath: String { dataPath(of: DataFile.name) }
@@ -100,49 +107,11 @@ final class StoreDirectory: @unchecked Sendable {
   func findGeneration() {
     // A damaged page can have any number.
     let noted = statusPage.flatMap { UInt32(exactly: $0[.generation]) } ?? 0
-    generation = max(1, UInt64(noted), Self.generations(in: path).max() ?? 0)
+    let highest = Self.generations(in: path).max() ?? 0
+    generation = max(1, UInt64(noted), highest)
+    // A new page does not know that the generation has ended. Processes may still have its other files open.
+    if noted == 0, highest == generation, !Self.hasFile(DataFile.name, in: dataDirectory) { generation += 1 }
     if let statusPage, statusPage[.generation] != generation { statusPage[.generation] = generation }
-  }
-
-  // MARK: Locks
-
-  /// Waits up to `timeout` for the open lock. Returns true if no other process uses the directory.
-  ///
-  /// - Parameter createsFiles: Whether missing lock files are created. Without them, it is not known whether another
-  ///   process uses the directory.
-  func lockForOpening(timeout: Duration, createsFiles: Bool = true) throws(StoreError) -> Bool {
-    let openLock = try openFile("open.lock", creates: createsFiles)
-    self.openLock = openLock
-    let deadline = MonotonicTime.now + timeout
-    while flock(openLock.number, LOCK_EX | LOCK_NB) != 0 {
-      guard errno == EWOULDBLOCK || errno == EINTR else {
-        throw .unusable(path, doing: "locking the directory", errno)
-      }
-      guard MonotonicTime.now < deadline else {
-        throw .busy(path, reason: "another process held the open lock for too long")
-      }
-      usleep(1000)
-    }
-    var usersLock = try openFile(Self.lockFileName, creates: createsFiles)
-    let isAlone = Self.lockExclusively(usersLock)
-    if isAlone, try giveMappedFilesOwnBlocks(mayDelete: createsFiles) {
-      // No other process can have locked the new file, because this one has the open lock.
-      usersLock = try openFile(Self.lockFileName, creates: false)
-      _ = Self.lockExclusively(usersLock)
-    }
-    self.usersLock = usersLock
-    statusPage = SharedStatusPage(descriptor: usersLock.number, extendsFile: createsFiles)
-    guard statusPage != nil else {
-      throw createsFiles ? .unusable(path, doing: "making users.lock", errno) : missingLock("users.lock is incomplete")
-    }
-    return isAlone
-  }
-
-  private static func lockExclusively(_ lock: LockDescriptor) -> Bool {
-    while true {
-      if flock(lock.number, LOCK_EX | LOCK_NB) == 0 { return true }
-      if errno != EINTR { return false }
-    }
   }
 
   /// Throws if the directory is on a read-only file system and other processes use it, through another mount.
@@ -192,16 +161,6 @@ final class StoreDirectory: @unchecked Sendable {
   /// Whether other processes may have this generation open. They may have closed it again.
   var mayHaveOtherUsers: Bool { statusPage?[.openCount] != 1 }
 
-  /// Marks the directory as in use by this process, and releases the open lock.
-  func finishOpening() throws(StoreError) {
-    // No other process holds this lock exclusively, because only an opening process does.
-    while let usersLock, flock(usersLock.number, LOCK_SH) != 0 {
-      guard errno == EINTR else { throw .unusable(path, doing: "locking the directory", errno) }
-    }
-    openLock?.close()
-    openLock = nil
-  }
-
   // MARK: The claim of a new index file
 
   /// A position behind the end of the file.
@@ -217,22 +176,6 @@ final class StoreDirectory: @unchecked Sendable {
 
   /// Ends the claim of this process.
   func releaseIndexClaim() { usersLock?.unlockBytes(indexClaim) }
-
-  private func openFile(_ name: String, creates: Bool) throws(StoreError) -> LockDescriptor {
-    let flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (creates ? O_CREAT : 0)
-    let file = LockDescriptor(path(of: name), flags, mode: 0o600)
-    guard let file else {
-      throw errno == ENOENT && !creates
-        ? missingLock("\(name) is missing") : .unusable(path, doing: "opening \(name)", errno)
-    }
-    return file
-  }
-
-  private func missingLock(_ reason: String) -> StoreError {
-    StoreError(
-      .unusableDirectory, directory: path, reason: reason,
-      remedy: "Open a cache on the directory: it makes the file. If a program has the cache open, restart it")
-  }
 
   // MARK: Files
 
@@ -288,7 +231,7 @@ final class StoreDirectory: @unchecked Sendable {
   // MARK: Data
 
   private static let fileNames =
-    [lockFileName, "open.lock", MappedFile.temporaryPath(of: lockFileName)]
+    [lockFileName, MappedFile.temporaryPath(of: lockFileName)]
     + ["store", "counters", "events", "fleet"].map { "LMDBURLCache." + $0 }
     // Files that are being created.
     + ["counters", "events"].map { "LMDBURLCache." + $0 + ".new" }

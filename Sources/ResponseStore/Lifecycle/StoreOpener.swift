@@ -24,11 +24,15 @@ struct StoreOpener {
     try ProcessLimits.check(
       directory: directory.path, mapByteCount: mapByteCount(isFirst: false),
       fileByteCount: isInspection ? 0 : wantedMapByteCount)
-    // Do this before even a lock file is created.
-    if isInspection { try inspectDataFile() }
     let isAlone = try directory.lockForOpening(
-      timeout: options.openTimeout, createsFiles: !isInspection || options.makesLockFiles)
+      timeout: options.openTimeout, createsFiles: !isInspection || options.makesLockFiles
+    ) { () throws(StoreError) in
+      directory.findGeneration()
+      // Without the marker, the data may be of another program.
+      if isInspection || !directory.hasMarker { try inspectDataFile() }
+    }
     try directory.checkReadOnly(isAlone: isAlone)
+    if isInspection { try checkFormat() }
     try directory.checkProcessNamespace(isAlone: isAlone)
     directory.findGeneration()
     if isAlone {
@@ -39,6 +43,7 @@ struct StoreOpener {
       // Again, because the status page, which is mapped now, names the generation.
       try inspectDataFile()
       let store = try openData(isFirst: isAlone)
+      if isAlone { directory.recordData(lockFile: store.context.database.environment.lockFileIdentity) }
       try directory.finishOpening()
       return store
     }
@@ -47,12 +52,17 @@ struct StoreOpener {
     if isAlone {
       try directory.writeMarker()
       directory.statusPage?[.hasCrashed] = 1
+    } else {
+      directory.restoreMarker()
     }
     // Also after an error: only an open that ended the process counts as a crash.
     defer { if isAlone { directory.statusPage?[.hasCrashed] = 0 } }
     let store = try openOrReplaceData(isFirst: isFirst)
     store.context.activityFile?.enter()
     counts.activity.use(store.context.activityFile)
+    if directory.isFirst(isAlone: isAlone) {
+      directory.recordData(lockFile: store.context.database.environment.lockFileIdentity)
+    }
     directory.countOpening(isFirst: directory.isFirst(isAlone: isAlone))
     directory.deleteEndedGenerations()
     try directory.finishOpening()
@@ -75,7 +85,7 @@ struct StoreOpener {
   private func replaceFormerData(isAlone: Bool) throws(StoreError) {
     guard directory.hasFormerData else { return }
     guard directory.hasMarker else { throw formerData() }
-    guard isAlone else { throw otherVersionInUse("an earlier format") }
+    guard isAlone else { throw .otherVersionInUse(directory.path, "an earlier format") }
     beginGeneration(because: "the data has an earlier format")
     directory.deleteFormerData()
   }
@@ -118,7 +128,7 @@ struct StoreOpener {
         case _ where !directory.isGenerationInUse: directory.findGeneration()
         case .corrupt: beginGeneration(because: error.reason)
         case .unsupportedFormat where isFirst: beginGeneration(because: error.reason)
-        case .unsupportedFormat: throw otherVersionInUse("another format")
+        case .unsupportedFormat: throw .otherVersionInUse(directory.path, "another format")
         default: throw error
         }
         // This process has the open lock, so no other one has the next generation open.
@@ -135,7 +145,7 @@ struct StoreOpener {
   ///
   /// - Throws: ``StoreError``, with the code `corrupt` for a file that must be replaced.
   func inspectDataFile() throws(StoreError) {
-    if isInspection, directory.hasFormerData { throw formerData() }
+    if isInspection || !directory.hasMarker, directory.hasFormerData { throw formerData() }
     let condition = DataFile.inspect(
       path: directory.dataPath, mapByteCount: isInspection ? .max : mapByteCount(isFirst: false))
     switch condition {
@@ -162,6 +172,12 @@ struct StoreOpener {
     default:
       throw corrupt(reason: "data.mdb \(condition)")
     }
+  }
+
+  /// Throws if the data has another format. A store that is used finds that out in the data, and replaces them.
+  private func checkFormat() throws(StoreError) {
+    let format = directory.lockedStatusPage[.format]
+    if format != 0, format != StorageFormat.version { throw unsupportedFormat("format \(format)") }
   }
 
   // MARK: Opening
@@ -206,8 +222,9 @@ struct StoreOpener {
       contents = try RecordDatabase.open(
         directory: directory.dataDirectory, indexNumber: directory.indexNumber, mapByteCount: mapByteCount,
         capacityByteCount: options.capacityByteCount, completesNew: !isInspection, isReadOnly: directory.isReadOnly,
-        corruptionHandler: isInspection ? nil : endGeneration)
+        lockFile: directory.recordedLockFile, corruptionHandler: isInspection ? nil : endGeneration)
     } catch {
+      if error.code == .lockFileReplaced { throw corrupt(reason: "lock.mdb was deleted while it was in use") }
       throw failure(error)
     }
     switch contents {
@@ -319,13 +336,6 @@ struct StoreOpener {
       .unsupportedFormat, directory: directory.path,
       reason: "the data has \(found), and this library knows format \(StorageFormat.version)",
       remedy: "Use the version that wrote it")
-  }
-
-  private func otherVersionInUse(_ found: String) -> StoreError {
-    StoreError(
-      .otherVersionInUse, directory: directory.path,
-      reason: "it has \(found), this library writes format \(StorageFormat.version), and it is in use",
-      remedy: "End the processes of the other version, or choose another directory")
   }
 
   /// The error for data that is not in a folder.

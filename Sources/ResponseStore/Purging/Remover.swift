@@ -22,7 +22,6 @@ struct Remover: Sendable {
   @discardableResult
   func remove(_ removals: [Removal]) -> UInt64? {
     let isExiting = context.isExiting
-    if !isExiting { context.failIfDirectoryMoved() }
     // While this process must open the data again, removals are logged nevertheless.
     guard context.isUsable || context.isGenerationInUse else { return nil }
     guard !context.isForked else {
@@ -48,6 +47,8 @@ struct Remover: Sendable {
       context.fail("a removal could not be made durable (\(error))")
       return nil
     }
+    // Only now, because the directory may have been replaced while the removal was logged.
+    if !isExiting { context.failIfDirectoryMoved() }
     // If the generation has ended in the meantime, the next one may have been filled already. The caller repeats the
     // removal in the reopened store, where it is counted.
     guard context.isUsable || isExiting && context.isGenerationInUse else { return nil }

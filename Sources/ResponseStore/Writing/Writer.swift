@@ -181,7 +181,8 @@ struct Writer: Sendable {
       }
       return evictor.recoverFromMapFull()
     }
-    return false
+    // The index was deleted or is not of the last commit.
+    return error.function == IndexFile.beginning && indexMaintainer.ensureIndex()
   }
 
   /// Completes a batch after its commit.

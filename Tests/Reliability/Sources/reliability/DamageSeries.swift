@@ -64,7 +64,7 @@ struct DamageSeries {
     makeDirectory(storePath + "/data-1")
     let names = [
       "data-1/data.mdb", "LMDBURLCache.store", "data-1/LMDBURLCache.removals", "data-1/LMDBURLCache.index",
-      "users.lock", "open.lock", "data-1/lock.mdb", "LMDBURLCache.counters",
+      "users.lock", "data-1/lock.mdb", "LMDBURLCache.counters",
     ]
     for name in names {
       guard let data = FileManager.default.contents(atPath: directory + "/original/" + name) else { continue }
@@ -195,7 +195,7 @@ struct DamageSeries {
   private func lockFiles(_ tally: inout Tally) {
     let garbage = [UInt8]((0..<9000).map { UInt8(truncatingIfNeeded: SeededRandom.mixed($0)) })
     for name in [
-      "data-1/lock.mdb", "users.lock", "open.lock", "data-1/LMDBURLCache.index", "data-1/LMDBURLCache.removals",
+      "data-1/lock.mdb", "users.lock", "data-1/LMDBURLCache.index", "data-1/LMDBURLCache.removals",
       "LMDBURLCache.counters", "LMDBURLCache.events",
     ] {
       attempt("no \(name)", &tally) { unlink(storePath + "/" + name) }

@@ -1,0 +1,135 @@
+import Foundation
+import Glibc
+import LMDB
+import Testing
+
+@testable import ResponseStore
+
+/// Directories that a process with another version of the storage format uses, or another program.
+@Suite("Directories of other versions and programs")
+struct OtherVersionTests {
+  /// A directory with the locks that a running process of its version holds.
+  ///
+  /// The parent of the process that opens the directory holds them.
+  private struct RunningProcess {
+    private let descriptors: [CInt]
+
+    init(_ directory: String, data: String) {
+      let users = Glibc.open(directory + "/users.lock", O_RDWR | O_CLOEXEC)
+      #expect(flock(users, LOCK_SH | LOCK_NB) == 0)
+      // LMDB's lock on the first byte of its lock file.
+      let readers = Glibc.open(data + "/lock.mdb", O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+      var lock = flock()
+      lock.l_type = Int16(F_RDLCK)
+      lock.l_len = 1
+      #expect(fcntl(readers, F_SETLK, &lock) == 0)
+      descriptors = [users, readers]
+    }
+
+    func end() {
+      for descriptor in descriptors { close(descriptor) }
+    }
+  }
+
+  /// The contents, the time of the last change and the inode of each file and folder.
+  private func snapshot(_ directory: String) throws -> [String: String] {
+    var files: [String: String] = [:]
+    for name in try FileManager.default.subpathsOfDirectory(atPath: directory) + ["."] {
+      let path = directory + "/" + name
+      var status = stat()
+      #expect(lstat(path, &status) == 0)
+      var text = "\(status.st_ino) \(status.st_mtim.tv_sec).\(status.st_mtim.tv_nsec) \(status.st_size)"
+      if status.st_mode & S_IFMT == S_IFREG {
+        text += " \(try Data(contentsOf: URL(fileURLWithPath: path)).base64EncodedString().hashValue)"
+      }
+      files[name] = text
+    }
+    return files
+  }
+
+  /// Returns a directory that a version has written.
+  private func directory(ofFormat format: UInt32) throws -> String {
+    let path = FileManager.default.temporaryDirectory.appendingPathComponent("version-\(UUID().uuidString)").path
+    guard format > StorageFormat.version else {
+      let golden = URL(fileURLWithPath: #filePath).deletingLastPathComponent().appendingPathComponent("Golden")
+      try FileManager.default.copyItem(atPath: golden.path + "/format-\(format)", toPath: path)
+      chmod(path, 0o700)
+      return path
+    }
+    // A later version keeps the word with its number.
+    let store = try ResponseStore.open(directory: path, options: quietOptions())
+    store.store(childResponse("http://a.example/"))
+    while store.writePending() {}
+    store.context.storeDirectory.statusPage?[.format] = UInt64(format)
+    store.close()
+    return path
+  }
+
+  enum Way: String, CaseIterable, Codable {
+    case use, inspection, removal
+  }
+
+  @Test(
+    "A directory that a process of another version uses is refused, and no byte and no time of a file changes",
+    arguments: [4, 5, 6, StorageFormat.version + 1], Way.allCases)
+  func inUse(format: UInt32, way: Way) async throws {
+    for hasMarker in [true, false] {
+      let path = try directory(ofFormat: format)
+      // A leftover directory does no harm.
+      defer { try? FileManager.default.removeItem(atPath: path) }
+      let data = format < 6 ? path : path + "/data-1"
+      let process = RunningProcess(path, data: data)
+      defer { process.end() }
+      if !hasMarker { unlink(path + "/LMDBURLCache.store") }
+      let before = try snapshot(path)
+      await #expect(processExitsWith: .success) { [path = path as String, way = way as Way] in
+        do throws(StoreError) {
+          switch way {
+          case .use: _ = try ResponseStore.open(directory: path, options: quietOptions())
+          case .inspection: _ = try ResponseStore.open(directory: path, options: .existing)
+          case .removal: try ResponseStore.remove(Removal(.everything), fromStoreInUseAt: path)
+          }
+          exit(2)
+        } catch {
+          guard error.code == .otherVersionInUse || way != .use && error.code == .unsupportedFormat else {
+            print(error)
+            exit(3)
+          }
+        }
+      }
+      #expect(try snapshot(path) == before)
+    }
+  }
+
+  @Test("A directory whose former users have ended starts empty", arguments: [4, 5, 6])
+  func ended(format: UInt32) throws {
+    let path = try directory(ofFormat: format)
+    defer { try? FileManager.default.removeItem(atPath: path) }
+    let store = try ResponseStore.open(directory: path, options: quietOptions())
+    #expect(store.entryCount == 0)
+    #expect(store.checkInvariants() == [])
+    store.close()
+  }
+
+  @Test(
+    "In a directory with the data of another program, opening changes and creates nothing", arguments: ["", "/data-1"])
+  func otherProgram(folder: String) throws {
+    try withPath { path in
+      try FileManager.default.createDirectory(atPath: path + folder, withIntermediateDirectories: true)
+      try {
+        let environment = try LMDBEnvironment.open(directory: path + folder, options: .init(mapByteCount: 1 << 20))
+        let table = try environment.table("theirs", key: BytesCodec.self, value: BytesCodec.self)
+        try environment.write { (transaction) throws(LMDBError) in try table.put([1], for: [2], in: transaction) }
+      }()
+      let before = try snapshot(path)
+      for options in [quietOptions(), .existing] {
+        #expect {
+          _ = try ResponseStore.open(directory: path, options: options)
+        } throws: {
+          ($0 as? StoreError)?.code == .notAStore
+        }
+      }
+      #expect(try snapshot(path) == before)
+    }
+  }
+}
