@@ -19,6 +19,9 @@ public enum CachingClientError: Error, Sendable, Hashable, CustomStringConvertib
   /// The body is larger than the limit of ``ResponseBodyStream/collect(upTo:)``.
   case bodyTooLarge(limit: Int)
 
+  /// Another reader has begun to read the body, which comes from the network and can be read once.
+  case bodyAlreadyRead
+
   /// The stored response was evicted, removed or replaced while its body was being read.
   case storedBodyLost
 
@@ -32,6 +35,8 @@ public enum CachingClientError: Error, Sendable, Hashable, CustomStringConvertib
       "The response ended early: \(received) of \(expected) bytes arrived. Nothing was stored. Send the request again."
     case .timedOut:
       "The fetch that the request waited for made no progress within its time limit. Try again or raise the limit."
+    case .bodyAlreadyRead:
+      "The body was read before, or is being read. Read it once, and share the chunks or collect the whole body."
     case .storedBodyLost:
       "The stored response was evicted, removed or replaced while its body was read. Send the request again."
     case .tooManyRedirects(let limit):

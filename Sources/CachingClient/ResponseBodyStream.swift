@@ -1,3 +1,5 @@
+import Synchronization
+
 #if canImport(FoundationEssentials)
   public import FoundationEssentials
 #else
@@ -9,7 +11,9 @@
 /// A body from the store can be read any number of times. A body from the network can be read once, and reading waits
 /// for the next chunk. Releasing it unread cancels the transfer, unless other requests wait for the response.
 ///
-/// Reading **throws** if the transfer ends early. The chunks received so far are then not the complete response.
+/// Reading **throws** if the transfer ends early. The chunks received so far are then not the complete response. A
+/// second reader of a body from the network, in the same task or another one, gets ``CachingClientError/bodyAlreadyRead``, and
+/// the first one is not affected.
 ///
 ///     for try await chunk in response.body { … }
 ///     let all = try await response.body.collect(upTo: 1 << 20)
@@ -39,10 +43,23 @@ public struct ResponseBodyStream: AsyncSequence, Sendable {
 
   /// Creates a body that requests its chunks one at a time, which applies back pressure to the sender.
   ///
+  /// It can be read once.
+  ///
   /// - Parameter next: Returns the next chunk, or `nil` at the end; throws if the transfer ended early. A call begins
   ///   only after the previous call has returned.
   public init(next: @escaping @Sendable () async throws -> Data?) {
-    source = .stream { next }
+    self.init(startOnce: { next })
+  }
+
+  /// Creates a body that can be read once.
+  ///
+  /// - Parameter start: Called when reading starts. Returns the function that returns the chunks.
+  private init(startOnce start: @escaping @Sendable () -> Next) {
+    let reader = FirstReader()
+    source = .stream {
+      // The first reader may be waiting for a chunk, and there is no place for a second one.
+      reader.begin() ? start() : { throw CachingClientError.bodyAlreadyRead }
+    }
   }
 
   /// Creates a body that can be read any number of times.
@@ -52,9 +69,9 @@ public struct ResponseBodyStream: AsyncSequence, Sendable {
     source = .stream(start)
   }
 
-  /// Creates a body from a sequence of chunks, which must throw if the transfer ended early.
+  /// Creates a body from a sequence of chunks, which must throw if the transfer ended early. It can be read once.
   public init<Chunks: AsyncSequence & Sendable>(_ chunks: Chunks) where Chunks.Element == Data {
-    self.init(start: {
+    self.init(startOnce: {
       var iterator = chunks.makeAsyncIterator()
       return { try await iterator.next() }
     })
@@ -144,6 +161,51 @@ public struct ResponseBodyStream: AsyncSequence, Sendable {
     return received
   }
 
+  /// Returns the same body, whose reader receives another one instead if it fails.
+  ///
+  /// - Parameter alternative: Returns the body that continues, or throws the error for the reader. Called with the
+  ///   error, and whether the reader has received bytes. Not called if the task was cancelled.
+  func replacedIfItFails(
+    by alternative: @escaping @Sendable (_ error: any Error, _ hasBegun: Bool) async throws -> ResponseBodyStream
+  ) -> ResponseBodyStream {
+    ResponseBodyStream(start: {
+      var iterator = makeAsyncIterator()
+      var alternative = Optional(alternative)
+      var hasBegun = false
+      return {
+        do {
+          let chunk = try await iterator.next()
+          hasBegun = hasBegun || chunk?.isEmpty == false
+          return chunk
+        } catch {
+          guard !(error is CancellationError), !Task.isCancelled, let replace = alternative.take() else { throw error }
+          iterator = try await replace(error, hasBegun).makeAsyncIterator()
+          return try await iterator.next()
+        }
+      }
+    })
+  }
+
+  /// Returns the same body without its first bytes.
+  func dropping(first byteCount: Int) -> ResponseBodyStream {
+    ResponseBodyStream(start: {
+      var iterator = makeAsyncIterator()
+      var left = byteCount
+      return {
+        while let chunk = try await iterator.next() {
+          guard left > 0 else { return chunk }
+          guard chunk.count > left else {
+            left -= chunk.count
+            continue
+          }
+          defer { left = 0 }
+          return Data(chunk.dropFirst(left))
+        }
+        return nil
+      }
+    })
+  }
+
   /// Returns the same body, whose reader receives an error if it does not have exactly this number of bytes.
   func limited(to byteCount: Int) -> ResponseBodyStream {
     observed {
@@ -187,7 +249,8 @@ public struct ResponseBodyStream: AsyncSequence, Sendable {
     if case .bytes(let bytes) = source { bytes } else { nil }
   }
 
-  /// Starts reading. A body from the network can be read once.
+  /// Starts reading. A body from the network can be read once; further iterators throw
+  /// ``CachingClientError/bodyAlreadyRead``.
   public func makeAsyncIterator() -> AsyncIterator {
     switch source {
     case .bytes(let bytes): AsyncIterator(bytes: bytes.isEmpty ? nil : bytes, next: nil)
@@ -232,6 +295,14 @@ public struct ResponseBodyStream: AsyncSequence, Sendable {
       return try await next()
     }
   }
+}
+
+/// Whether a body has a reader.
+private final class FirstReader: Sendable {
+  private let hasBegun = Atomic(false)
+
+  /// Returns whether the caller is the first reader.
+  func begin() -> Bool { !hasBegun.exchange(true, ordering: .relaxed) }
 }
 
 /// A body that one task has begun to read, and another may read to the end.

@@ -296,4 +296,49 @@ struct BodyTests {
     }
     #expect(try await ResponseBodyStream(stream).collect(upTo: 1) == Data("x".utf8))
   }
+
+  @Test("A body from the network has one reader, and others get an error")
+  func oneReader() async throws {
+    let gate = Gate()
+    let sequence = AsyncStream<Data> { continuation in
+      continuation.yield(Data("ab".utf8))
+      continuation.finish()
+    }
+    for body in [ResponseBodyStream.chunks(["a", "b"], behind: [gate]), ResponseBodyStream(sequence)] {
+      let readers = (0..<3).map { _ in Task { try await body.collect(upTo: 10) } }
+      gate.open()
+      var texts: [String] = []
+      for reader in readers {
+        do { texts.append(String(decoding: try await reader.value, as: UTF8.self)) } catch {
+          #expect(error as? CachingClientError == .bodyAlreadyRead)
+        }
+      }
+      #expect(texts == ["ab"])
+      await #expect(throws: CachingClientError.bodyAlreadyRead) { try await body.collect(upTo: 10) }
+    }
+    let inMemory = ResponseBodyStream(Data("ab".utf8))
+    for _ in 0..<2 { #expect(try await inMemory.collect(upTo: 2) == Data("ab".utf8)) }
+  }
+
+  @Test("A fetched body that is stored, or not, has one reader", arguments: [true, false])
+  func oneReaderOfResponse(isStored: Bool) async throws {
+    let fixture = Fixture()
+    let gate = Gate()
+    let transport = ScriptedTransport { _, _ in
+      IncomingResponse(
+        head: fixture.ok("", isStored ? fresh : ("Cache-Control", "no-store")).head,
+        body: .chunks(["a", "b"], behind: [gate]))
+    }
+    let response = try await fixture.client.respond(to: get(), over: transport)
+    var iterator = response.body.makeAsyncIterator()
+    await #expect(throws: CachingClientError.bodyAlreadyRead) { try await response.text() }
+    gate.open()
+    var received = Data()
+    while let chunk = try await iterator.next() { received.append(chunk) }
+    #expect(received == Data("ab".utf8))
+    // A stored body can be read any number of times.
+    let stored = fixture.client.storedResponse(to: get())
+    #expect((stored != nil) == isStored)
+    for _ in 0..<2 { if let stored { #expect(try await stored.text() == "ab") } }
+  }
 }

@@ -299,6 +299,31 @@ struct FlowTests {
     // The test's time limit ends this loop if the connection is used forever.
     while origin.connectionCount < 2 { #expect(await transport.outcome(origin.url()) == .complete(200, "")) }
   }
+
+  @Test("Several readers of one body do not disturb the first one", arguments: [true, false])
+  func severalReaders(isEncoded: Bool) async throws {
+    let text = String(repeating: "0123456789", count: 1 << 16)
+    let reply =
+      isEncoded ? Reply(200, [("Content-Encoding", "gzip")], body: encoded(text, .gzip)) : Reply(200, [], text)
+    try await withOrigin { _ in
+      reply
+    } _: { origin in
+      for _ in 0..<5 {
+        let response = try await directTransport().get(origin.url())
+        await withTaskGroup(of: Outcome.self) { group in
+          for _ in 0..<3 {
+            group.addTask {
+              do { return .complete(200, try await response.text()) } catch { return .other("\(type(of: error))") }
+            }
+          }
+          var outcomes: [Outcome] = []
+          for await outcome in group { outcomes.append(outcome) }
+          #expect(outcomes.count { $0 == .complete(200, text) } == 1)
+          #expect(outcomes.count { $0 == .other("CachingClientError") } == 2)
+        }
+      }
+    }
+  }
 }
 
 /// A clock that is ahead of the monotonic clock.

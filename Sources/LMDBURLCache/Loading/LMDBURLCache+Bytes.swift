@@ -25,7 +25,8 @@ extension LMDBURLCache {
   ///
   /// - Parameter request: Any request; its cache policy is honored.
   /// - Returns: The chunks of the body, which can be read once, and the response. A stored response has an `Age` field.
-  /// - Throws: The errors of ``data(for:)``. Reading the chunks throws the same errors if the body ends early.
+  /// - Throws: The errors of ``data(for:)``. Reading the chunks throws the same errors if the body ends early. A second
+  ///   reader of chunks from the origin gets `CachingClientError.bodyAlreadyRead`.
   public func bytes(for request: URLRequest) async throws -> (ResponseBodyStream, URLResponse) {
     var load = CachedLoad(context: ownContext, cache: self)
     load.readsBodyInPieces = true

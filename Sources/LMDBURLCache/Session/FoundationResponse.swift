@@ -29,6 +29,7 @@ enum FoundationResponse {
         .timedOut, "The fetch of another request, which this one waited for, made no progress within its time limit.")
     case CachingClientError.tooManyRedirects:
       URLError(.httpTooManyRedirects, "The load was redirected more than 20 times. Follow the redirects of the origin.")
+    case CachingClientError.bodyAlreadyRead: error
     // The error of a session for a transfer that ends before its declared length.
     case is CachingClientError:
       URLError(.networkConnectionLost, "The response ended before its declared length. Load it again.")
