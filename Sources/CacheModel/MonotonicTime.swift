@@ -14,7 +14,7 @@ package struct MonotonicTime: Comparable {
 
   package static func + (time: MonotonicTime, duration: Duration) -> MonotonicTime {
     // Limited to a century, so that sums do not overflow.
-    let (seconds, attoseconds) = min(max(duration, .zero), .seconds(3_155_760_000)).components
+    let (seconds, attoseconds) = min(max(duration, .zero), .longest).components
     return MonotonicTime(nanoseconds: time.nanoseconds + seconds * 1_000_000_000 + attoseconds / 1_000_000_000)
   }
 
@@ -30,4 +30,9 @@ package struct MonotonicTime: Comparable {
   package var timespec: Glibc.timespec {
     Glibc.timespec(tv_sec: Int(nanoseconds / 1_000_000_000), tv_nsec: Int(nanoseconds % 1_000_000_000))
   }
+}
+
+extension Duration {
+  /// A century: the limit of durations that programs set. Sums and the system's calls overflow with much longer ones.
+  package static let longest = Duration.seconds(3_155_760_000)
 }

@@ -41,7 +41,7 @@ extension CachingClient {
   ) async throws -> Response {
     if plan.conditional.isEmpty { counters.misses.count() }
     fetch.start { await self.performFetch(plan, in: fetch, over: transport) }
-    let watch = deadline.map { fetch.watchLeader(until: $0, limit: plan.request.timeLimit ?? .zero) }
+    let watch = deadline.map { fetch.watchLeader(until: $0, limit: min(plan.request.timeLimit ?? .zero, .longest)) }
     defer { watch?.cancel() }
     do {
       return try await fetch.response()
@@ -117,7 +117,7 @@ extension CachingClient {
     defer { if isCounted { counters.waiting.wrappingSubtract(1, ordering: .relaxed) } }
     let number = inFlightFetches.makeNumber()
     let seen = fetch.progressCount
-    let limit = plan.request.timeLimit
+    let limit = plan.request.timeLimit.map { min($0, .longest) }
     if deadline == nil, let limit { deadline = .now + limit }
     let watch = limit.map { fetch.watch(number, until: deadline ?? .now + $0, limit: $0) }
     defer {
@@ -164,7 +164,7 @@ extension CachingClient {
           arrival = try await send(plan, over: transport)
         }
       } else if plan.isCompletion {
-        if try await complete(by: arrival, plan, in: fetch) { return }
+        if try await complete(by: arrival, plan, in: fetch, over: transport) { return }
         // Any response except a 200 may be due to the cache's own range and conditions.
         if arrival.response.head.status != 200 {
           plan = plan.unconditional
@@ -181,7 +181,7 @@ extension CachingClient {
     }
   }
 
-  nonisolated(nonsending) private func send(_ plan: Plan, over transport: some Transport) async throws -> Arrival {
+  nonisolated(nonsending) func send(_ plan: Plan, over transport: some Transport) async throws -> Arrival {
     let requestTime = clock()
     let outgoing = plan.outgoing
     counters.activity.observers.emit(

@@ -9,8 +9,12 @@ import HTTPCaching
 extension CachingClient {
   /// Combines a requested range with the stored incomplete response, and delivers a response from the result.
   ///
+  /// - Parameter transport: Sends a request for the complete response if the range is cut or has another size while the
+  ///   caller reads.
   /// - Returns: `false` if the two cannot be combined, so that the complete response must be requested.
-  func complete(by arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch) async throws -> Bool {
+  func complete(
+    by arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch, over transport: some Transport
+  ) async throws -> Bool {
     guard arrival.response.head.status == 206, let entry = plan.entry else { return false }
     let head = plan.request.overrides.applied(to: arrival.response.head)
     guard case .store(var part) = decideStorage(head, arrival, plan.request),
@@ -19,7 +23,7 @@ extension CachingClient {
     else { return false }
     let missing = arrival.response.body.limited(to: completion.missingByteCount)
     if plan.request.readsBodyInPieces {
-      return await stream(completion, missing, from: entry, part, plan, in: fetch)
+      return await stream(completion, missing, from: entry, part, plan, in: fetch, over: transport)
     }
 
     do {
@@ -49,11 +53,15 @@ extension CachingClient {
 
   /// Delivers the stored part and then the missing part as it arrives, or the reverse, and stores the complete response.
   ///
+  /// If the missing part is cut or has another size, the stored part is removed, so that the next request is for the
+  /// complete response. An origin that fails to send a range may never send it. If the reader has no byte of the
+  /// missing part yet, it receives the rest from such a request at once.
+  ///
   /// - Returns: `false` if the request does not receive the complete body, because of its own conditions.
   private func stream(
     _ completion: Completion, _ missing: ResponseBodyStream, from entry: Storage.Entry, _ part: ProposedResponse,
     _ plan: Plan,
-    in fetch: InFlightFetch
+    in fetch: InFlightFetch, over transport: some Transport
   ) async -> Bool {
     var whole = part
     whole.status = completion.status
@@ -73,11 +81,37 @@ extension CachingClient {
           status: whole.status, body: pipe.makeBody(), source: .network, age: age, reason: rule, entry: nil,
           content: .given(ResponseForm.whole.fields(of: head, age: age), fetch.storageReport),
           cacheStatus: forwardStatus(plan.forward, status: 206, isStored: true))))
+    let isAfterStored = completion.beginsWithStoredPart
+    let deliveredByteCount = isAfterStored ? entry.bodyByteCount : 0
+    let rest = (isAfterStored ? received : ResponseBodyStream(joining: [received, stored])).replacedIfItFails {
+      error, hasBegun in
+      await self.storage.remove(entry, for: plan.request)
+      guard !hasBegun,
+        let rest = try await self.rest(of: completion, after: deliveredByteCount, entry, plan, over: transport)
+      else { throw error }
+      return rest
+    }
     await streamBody(
-      ResponseBodyStream(joining: completion.beginsWithStoredPart ? [stored, received] : [received, stored]),
-      into: pipe,
-      .exactly(completion.byteCount), whole, plan, in: fetch, countsBytes: false)
+      isAfterStored ? ResponseBodyStream(joining: [stored, rest]) : rest, into: pipe, .exactly(completion.byteCount),
+      whole, plan, in: fetch, countsBytes: false)
     return true
+  }
+
+  /// Requests the complete response, and returns its body from a position on; `nil` if it is another representation
+  /// than that of the stored part, or must not be stored.
+  private func rest(
+    of completion: Completion, after deliveredByteCount: Int, _ entry: Storage.Entry, _ plan: Plan,
+    over transport: some Transport
+  ) async throws -> ResponseBodyStream? {
+    let arrival = try await send(plan.unconditional, over: transport)
+    let head = plan.request.overrides.applied(to: arrival.response.head)
+    guard head.status == 200, !arrival.response.usedUnseenCredentials,
+      case .store(let whole) = decideStorage(head, arrival, plan.request),
+      PartialContent.isPart(entry, ofResponseWith: whole.fields, whole.freshness),
+      arrival.response.declaredByteCount(for: plan.request).allows(completion.byteCount)
+    else { return nil }
+    return counters.countingBytes(of: arrival.response.body.limited(to: completion.byteCount))
+      .dropping(first: deliveredByteCount)
   }
 
   /// Returns the response to store after a partial response has arrived (RFC 9111 section 3.4).

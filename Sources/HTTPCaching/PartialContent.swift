@@ -64,6 +64,18 @@ public enum PartialContent {
     return .combine(status: 206, fields: combined, freshness: combinedFreshness, pieces: pieces)
   }
 
+  /// Whether a stored incomplete response has bytes of the representation that a complete response contains.
+  ///
+  /// - Parameters:
+  ///   - fields: The fields of the complete response from `Storability`.
+  ///   - freshness: Its freshness from `Storability`.
+  package static func isPart(
+    _ stored: some StoredResponseMetadata, ofResponseWith fields: HeaderFields, _ freshness: FreshnessInfo
+  ) -> Bool {
+    guard let tag = EntityTag(stored: fields), let storedTag = EntityTag(stored: stored.fields) else { return false }
+    return tag.matchesStrongly(storedTag) && !freshness.flags.contains(.decoded)
+  }
+
   /// Returns the fields that request the missing bytes of an incomplete response: `Range` and `If-Range`.
   ///
   /// `nil` if the response has no strong tag, or if one range cannot complete it.

@@ -90,24 +90,89 @@ struct CompletionTests {
   }
 
   @Test(
-    "If the rest is cut or has another size, a reader that has received bytes gets an error",
-    arguments: ["567", "56789x"])
-  func cutWhileStreaming(bytes: String) async throws {
-    let fixture = try await part()
-    let gate = Gate()
-    let transport = ScriptedTransport { _, number in
-      guard number == 1 else { return rest(fixture, ResponseBodyStream(Data("56789".utf8))) }
-      return rest(fixture, .chunks([bytes], behind: [gate], failing: bytes.count < 5 ? Unreachable() : nil))
+    "If the rest is cut after its first bytes, a reader in pieces gets an error, and the next request is for the whole",
+    arguments: [true, false], [true, false])
+  func cutWhileStreaming(hasFirstHalf: Bool, isCut: Bool) async throws {
+    let fixture = try await part(hasFirstHalf ? "0-4" : "5-9")
+    let transport = ScriptedTransport { request, number in
+      guard request.head.fields.contains("Range") else { return fixture.ok("0123456789", fresh, Self.tag) }
+      return rest(
+        fixture, .chunks([hasFirstHalf ? "567" : "012"], failing: isCut ? Unreachable() : nil),
+        range: hasFirstHalf ? "bytes 5-9/10" : "bytes 0-4/10")
     }
     let response = try await fixture.client.respond(to: streaming(), over: transport)
+    var received = Data()
+    await #expect(throws: (any Error).self) { for try await chunk in response.body { received.append(chunk) } }
+    #expect(String(decoding: received, as: UTF8.self) == (hasFirstHalf ? "01234567" : "012"))
+    #expect(try await fixture.client.respond(to: streaming(), over: transport).text() == "0123456789")
+    #expect(transport.requests.map { $0.head.fields.contains("Range") } == [true, false])
+    #expect(try await fixture.client.storedResponse(to: get())?.text() == "0123456789")
+    #expect(fixture.storage.entryCount == 1)
+  }
+
+  @Test(
+    "If no byte of the rest arrives, or too many, a reader in pieces gets the rest of the whole response",
+    arguments: [("cut", []), ("short", []), ("long", ["56789x"])] as [(String, [String])], [true, false])
+  func cutBeforeFirstByte(answer: (id: String, chunks: [String]), hasFirstHalf: Bool) async throws {
+    let fixture = try await part(hasFirstHalf ? "0-4" : "5-9")
+    let gate = Gate()
+    let transport = ScriptedTransport { request, number in
+      guard request.head.fields.contains("Range") else {
+        return IncomingResponse(
+          head: fixture.ok("", fresh, Self.tag, ("Content-Length", "10")).head,
+          body: .chunks(["01", "2345", "", "678", "9"]))
+      }
+      return rest(
+        fixture, .chunks(answer.chunks, behind: [gate], failing: answer.id == "cut" ? Unreachable() : nil),
+        range: hasFirstHalf ? "bytes 5-9/10" : "bytes 0-4/10")
+    }
+    let response = try await fixture.client.respond(to: streaming(), over: transport)
+    #expect(response.status == 200)
     var iterator = response.body.makeAsyncIterator()
-    #expect(try await iterator.next() == Data("01234".utf8))
+    var received = Data()
+    if hasFirstHalf { received = try #require(try await iterator.next()) }
     gate.open()
-    await #expect(throws: (any Error).self) { while try await iterator.next() != nil {} }
-    // The stored part is still there, and the next request completes it.
-    #expect(try await fixture.client.respond(to: get(), over: transport).text() == "0123456789")
+    while let chunk = try await iterator.next() { received.append(chunk) }
+    #expect(String(decoding: received, as: UTF8.self) == "0123456789")
+    #expect(transport.requests.map { $0.head.fields.contains("Range") } == [true, false])
+    #expect(try await fixture.client.storedResponse(to: get())?.text() == "0123456789")
+    #expect(fixture.storage.entryCount == 1)
     #expect(transport.count == 2)
-    #expect(transport.requests[1].head.fields["Range"] == "bytes=5-")
+  }
+
+  @Test(
+    "A reader in pieces that has the stored part gets an error if the whole response does not continue it",
+    arguments: [
+      ("changed", 200, ("ETag", "\"2\""), "abcdefghij"), ("weak", 200, ("ETag", "W/\"1\""), "0123456789"),
+      ("length", 200, tag, "0123456789a"), ("short", 200, tag, "012345678"), ("gone", 404, tag, ""),
+      ("again", 206, tag, "56789"),
+    ])
+  func noContinuation(answer: (id: String, status: Int, tag: (String, String), body: String)) async throws {
+    let fixture = try await part()
+    let transport = ScriptedTransport { request, number in
+      if number == 1 { return rest(fixture, .chunks([], failing: Unreachable())) }
+      return fixture.response(answer.status, answer.body, [fresh, answer.tag])
+    }
+    let response = try await fixture.client.respond(to: streaming(), over: transport)
+    var received = Data()
+    await #expect(throws: (any Error).self) { for try await chunk in response.body { received.append(chunk) } }
+    #expect("0123456789".utf8.starts(with: received))
+    #expect(transport.count == 2)
+    #expect(fixture.storage.entryCount == 0)
+    _ = try await fixture.client.respond(to: streaming(), over: transport).text()
+    #expect(transport.requests.map { $0.head.fields.contains("Range") } == [true, false, false])
+  }
+
+  @Test("A reader in pieces that has the stored part gets an error if the request for the whole fails")
+  func noWhole() async throws {
+    let fixture = try await part()
+    let transport = ScriptedTransport { _, number in
+      guard number == 1 else { throw Unreachable(number: number) }
+      return rest(fixture, .chunks([], failing: Unreachable()))
+    }
+    let response = try await fixture.client.respond(to: streaming(), over: transport)
+    await #expect(throws: Unreachable(number: 2)) { for try await _ in response.body {} }
+    #expect(fixture.storage.entryCount == 0)
   }
 
   @Test("A reader that stops during a completion ends the fetch, and the part stays stored")
