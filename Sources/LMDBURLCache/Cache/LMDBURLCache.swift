@@ -23,6 +23,8 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   private let clientReference = AtomicOnceReference<CachingClient<CacheStorage>>()
   private let contextReference = AtomicOnceReference<SessionContext>()
   private let hasReportedSession = Atomic(false)
+  /// The transports of loads that use this cache.
+  let sessionTransports = SessionTransports()
 
   // MARK: Creating a cache
 

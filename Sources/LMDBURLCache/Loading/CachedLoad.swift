@@ -163,7 +163,7 @@ struct CachedLoad: Sendable {
   }
 
   /// The delegate of the load: its task's, or its session's.
-  private var delegate: (any URLSessionTaskDelegate)? { context.delegateTask(for: task).delegate(of: session) }
+  private var delegate: (any URLSessionTaskDelegate)? { context.delegateTask(for: task, cache).delegate(of: session) }
 
   /// Asks the delegate whether to follow a redirect, and with which request.
   private func permitted(
@@ -172,7 +172,7 @@ struct CachedLoad: Sendable {
     guard let session, let delegate, let url = request.url,
       let response = try FoundationResponse.response(for: earlier, url: url) as? HTTPURLResponse
     else { return next }
-    return try await context.delegateTask(for: task).use(for: request) { task in
+    return try await context.delegateTask(for: task, cache).use(for: request) { task in
       try await DelegateReply<URLRequest?>.wait { reply in
         session.delegateQueue.addOperation {
           delegate.urlSession(
@@ -193,7 +193,7 @@ struct CachedLoad: Sendable {
   /// - Throws: `URLError.requestBodyStreamExhausted` if the delegate has none.
   private func newBodyStream(for request: URLRequest) async throws -> InputStream {
     guard let session, let delegate else { throw URLError.exhaustedBodyStream }
-    let given = try await context.delegateTask(for: task).use(for: request) { task in
+    let given = try await context.delegateTask(for: task, cache).use(for: request) { task in
       try await DelegateReply<PassedStream>.wait { reply in
         session.delegateQueue.addOperation {
           delegate.urlSession(session, task: task) { reply.give(PassedStream(stream: $0)) }

@@ -52,7 +52,7 @@ extension LMDBURLCache {
     if let stored = load.storedResponse(to: &hop) { return (stored.body, stored.response) }
     if let scheme = request.url?.scheme?.lowercased(), scheme != "http", scheme != "https" {
       // Only HTTP is cached.
-      return try await (session ?? context.sessionForOtherSchemes).data(for: request)
+      return try await (session ?? context.sessionForOtherSchemes(self)).data(for: request)
     }
     do {
       return try await withTimeLimit(context.resourceTimeLimit) { [load, hop] in

@@ -5,7 +5,7 @@ import FoundationNetworking
 import HTTPCaching
 import Synchronization
 
-/// The cache and the configuration of a session, and the transports that send its requests.
+/// The cache and the configuration of a session. The cache of a load owns the transports that send its requests.
 ///
 /// `@unchecked Sendable`: `configuration` is a copy that does not change after `init`. Weak references are read
 /// atomically, and this one is never set again.
@@ -21,11 +21,6 @@ final class SessionContext: @unchecked Sendable {
   private let hasOwnProtocolClasses: Bool
   /// Whether the session asks this library's protocol class. Otherwise it asks the cache, but stores nothing.
   let asksCachingProtocol: Bool
-  /// The libcurl transport for the first cache whose loads use this context. Nearly always there is one.
-  private let firstTransport = AtomicOnceReference<CurlTransport>()
-  /// The libcurl transports for caches with other settings.
-  private let otherTransports = Mutex<[CurlTransport.Configuration: CurlTransport]>([:])
-  private let sessionTransport = AtomicOnceReference<FoundationTransport>()
 
   /// Creates the context of a session.
   init(of session: URLSession) {
@@ -76,30 +71,23 @@ final class SessionContext: @unchecked Sendable {
   func transport(for cache: LMDBURLCache, _ session: URLSession?, _ task: URLSessionTask?) -> LoadTransport {
     let usesCookies = configuration.httpCookieAcceptPolicy != .never
     return LoadTransport(
-      carrier: curlTransport(for: cache).map { .curl($0) } ?? .session(innerTransport),
-      streamCarrier: { [self] in innerTransport },
+      carrier: curlTransport(for: cache).map { .curl($0) } ?? .session(innerTransport(for: cache)),
+      streamCarrier: { [self] in innerTransport(for: cache) },
       cookies: usesCookies ? configuration.httpCookieStorage : nil,
       challenges: ChallengeResponder(
-        session: { session }, storage: configuration.urlCredentialStorage, task: delegateTask(for: task)))
+        session: { session }, storage: configuration.urlCredentialStorage, task: delegateTask(for: task, cache)))
   }
 
   /// Returns the task that delegate methods of a load get.
-  func delegateTask(for task: URLSessionTask?) -> DelegateTask {
-    task.map { .running($0) } ?? .idle { [self] in innerTransport.session }
+  func delegateTask(for task: URLSessionTask?, _ cache: LMDBURLCache) -> DelegateTask {
+    task.map { .running($0) } ?? .idle { [self] in innerTransport(for: cache).session }
   }
 
   /// Returns the libcurl transport for loads of a cache; nil if these loads use a session.
   private func curlTransport(for cache: LMDBURLCache) -> CurlTransport? {
     guard var settings = cache.core.options.curlConfiguration, !hasOwnProtocolClasses else { return nil }
     if isOfSession { settings.maximumConnectionsPerOrigin = max(1, configuration.httpMaximumConnectionsPerHost) }
-    let first = firstTransport.load { CurlTransport(settings) }
-    if first.configuration == settings { return first }
-    return otherTransports.withLock { transports in
-      if let transport = transports[settings] { return transport }
-      let transport = CurlTransport(settings)
-      transports[settings] = transport
-      return transport
-    }
+    return cache.sessionTransports.curlTransport(of: self, settings)
   }
 
   /// The codings that the transport for loads of a cache removes from content.
@@ -109,9 +97,10 @@ final class SessionContext: @unchecked Sendable {
 
   /// The transport over a session of this library, which sends requests that libcurl's transport cannot send.
   ///
-  /// It is created on first use. If a session were created before `installShared`, `URLSession.shared` would not cache.
-  private var innerTransport: FoundationTransport {
-    sessionTransport.load {
+  /// It is created on first use. If a session were created before `installShared`, the shared session would not ask
+  /// this library's protocol class.
+  private func innerTransport(for cache: LMDBURLCache) -> FoundationTransport {
+    cache.sessionTransports.sessionTransport(of: self) {
       let inside = configuration.copied
       inside.leaveCachingOut()
       // The request already contains these fields and cookies, which the caching client must see for the Vary key.
@@ -123,8 +112,8 @@ final class SessionContext: @unchecked Sendable {
     }
   }
 
-  /// Returns the session for URLs that are not HTTP, which are not cached.
-  var sessionForOtherSchemes: URLSession { innerTransport.session }
+  /// Returns the session for a cache's loads of URLs that are not HTTP, which are not cached.
+  func sessionForOtherSchemes(_ cache: LMDBURLCache) -> URLSession { innerTransport(for: cache).session }
 
   /// Returns the protocol class that would handle the request without this library.
   func builtInClass(for request: URLRequest) -> URLProtocol.Type? {
