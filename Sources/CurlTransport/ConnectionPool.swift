@@ -21,6 +21,8 @@ final class ConnectionPool: @unchecked Sendable {
   /// The transfers in the schedule, by the indices of their IDs.
   private var transfers: [Transfer?] = []
   private var connections = KnownConnections()
+  /// Whether a transfer waits since the last round because the process has no descriptor left.
+  private var hasFoundShortage = false
 
   init(_ configuration: CurlTransport.Configuration, poller: SocketPoller, clock: LoopClock) {
     self.configuration = configuration
@@ -95,11 +97,16 @@ final class ConnectionPool: @unchecked Sendable {
       case .endLate: endLate(at: now)
       case .releaseHeld: break
       case .closeConnections: closeConnections()
+      case .endShortage:
+        limitConnections()
+        startWaiting()
       }
     }
   }
 
   /// Ends the transfers that libcurl has finished, and starts waiting ones in their place.
+  ///
+  /// If the process has no descriptor left, call ``takeShortage()`` and ``releaseIdleConnections()`` before the latter.
   ///
   /// - Returns: Whether any transfer was finished.
   func finishTransfers() -> Bool {
@@ -113,8 +120,27 @@ final class ConnectionPool: @unchecked Sendable {
       guard let pointer else { continue }
       finish(Unmanaged<Transfer>.fromOpaque(pointer).takeUnretainedValue(), result)
     }
-    if hasFinished { startWaiting() }
+    if hasFinished, !hasFoundShortage { startWaiting() }
     return hasFinished
+  }
+
+  /// Returns whether a transfer found no descriptor left since the last call.
+  func takeShortage() -> Bool {
+    defer { hasFoundShortage = false }
+    return hasFoundShortage
+  }
+
+  /// Closes idle connections because the process has no descriptor left, and starts the transfers that wait.
+  ///
+  /// While others are in use, libcurl closes one idle connection for each new one, and one whenever a transfer ends.
+  func releaseIdleConnections() {
+    if schedule.isIdle {
+      closeConnections()
+    } else {
+      schedule.noteShortage(at: clock.now)
+      limitConnections()
+    }
+    startWaiting()
   }
 
   /// Publishes the results of the loop's round.
@@ -147,7 +173,7 @@ final class ConnectionPool: @unchecked Sendable {
   private func endLate(at now: MonotonicTime) {
     for id in schedule.takeLate(at: now, sentByteCount: { transfer($0).handle?.sentByteCount ?? 0 }) {
       let transfer = transfer(id)
-      transfer.exchange.fail(CurlTransportError(.timedOut, "no data arrived within the time limit"))
+      transfer.exchange.fail(transfer.timeoutError)
       end(transfer)
     }
     startWaiting()
@@ -179,6 +205,11 @@ final class ConnectionPool: @unchecked Sendable {
 
   private func finish(_ transfer: Transfer, _ result: CURLcode) {
     guard let handle = transfer.handle, let id = transfer.id else { return }
+    if transfer.lacksDescriptor(after: result, isShort: { schedule.isShort || !poller.hasDescriptorLeft() }) {
+      takeBack(transfer)
+      hasFoundShortage = true
+      return schedule.postpone(id, connectionCount: connections.count, at: clock.now)
+    }
     let mayRepeat = transfer.mayRepeat(after: result, onReusedConnection: handle.hasReusedConnection)
     let end = transfer.end(after: result) { handle.error(result) }
     takeBack(transfer)
@@ -210,10 +241,11 @@ final class ConnectionPool: @unchecked Sendable {
     limitConnections()
   }
 
-  /// Limits the number of idle connections.
+  /// Limits the number of connections, and of idle ones.
   private func limitConnections() {
     guard let library else { return }
-    ccurl_multi_set_long(library.multi, CURLMOPT_MAXCONNECTS, schedule.connectionLimit)
+    ccurl_multi_set_long(library.multi, CURLMOPT_MAXCONNECTS, schedule.openConnectionLimit)
+    ccurl_multi_set_long(library.multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, schedule.totalConnectionLimit)
   }
 
   // MARK: Library
@@ -284,6 +316,7 @@ final class ConnectionPool: @unchecked Sendable {
   /// its response.
   func mayUse(_ connection: ConnectionEnds, for transfer: Transfer) -> Bool {
     if let id = transfer.id { schedule.noteConnected(id) }
+    transfer.noteConnected()
     guard let handle = transfer.handle, handle.hasReusedConnection else {
       connections.add(connection, among: transfer.sockets)
       return true

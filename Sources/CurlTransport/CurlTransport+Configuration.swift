@@ -21,8 +21,11 @@ extension CurlTransport {
     ///
     /// The share of an origin is an eighth of ``maximumConnectionsPerOrigin``, at least one request. Other origins cannot
     /// use it up, even if they do not respond. Shares, and responses that wait for slow readers, can raise the number of
-    /// used connections above this value, up to half of the process's limit of descriptors (`RLIMIT_NOFILE`) at the first
-    /// request. From there on requests wait, within their timeout.
+    /// used connections above this value.
+    ///
+    /// Connections, in use and idle, take at most half of the process's limit of descriptors (`RLIMIT_NOFILE`) at the
+    /// first request. From there on, and while the process has no descriptor left, idle connections are closed for new
+    /// ones. If there are none, requests wait, within their timeout.
     ///
     /// A connection with its request takes about 20 KB of memory, or 80 KB with TLS, and up to 272 KB more while its
     /// reader is slow. Raise this, and the process's limit of descriptors, for a server that uses many slow origins.

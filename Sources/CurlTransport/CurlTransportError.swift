@@ -36,7 +36,8 @@ public struct CurlTransportError: Error, Sendable, Hashable, CustomStringConvert
     case undecodableContent
     /// The decoded content exceeds ``CurlTransport/Configuration/maximumExpansionFactor`` (`dataLengthExceedsMaximum`).
     case excessiveExpansion
-    /// The process has no thread, descriptor or memory left, was forked, or is exiting (`cannotLoadFromNetwork`).
+    /// The process has no thread or memory left, had no descriptor left within the time limit, was forked, or is
+    /// exiting (`cannotLoadFromNetwork`).
     case unavailable
   }
 

@@ -42,9 +42,6 @@ final class EasyHandle {
   /// The `errno` of the present transfer. It may be from an address that failed.
   private var systemError: Int { long(CURLINFO_OS_ERRNO) }
 
-  /// Whether a proxy refused to connect to the origin.
-  private var wasRefusedByProxy: Bool { long(CURLINFO_HTTP_CONNECTCODE) >= 300 }
-
   /// The number of content bytes that the present transfer has sent.
   var sentByteCount: Int {
     var count: curl_off_t = 0
@@ -54,10 +51,7 @@ final class EasyHandle {
 
   /// Returns the error for libcurl's code.
   func error(_ result: CURLcode) -> CurlTransportError {
-    if wasRefusedByProxy, result == CURLE_RECV_ERROR {
-      return CurlTransportError(.cannotConnect, errorText, curlCode: Int(result.rawValue))
-    }
-    return CurlTransportError(result, systemError: systemError, text: errorText)
+    CurlTransportError(result, systemError: systemError, text: errorText)
   }
 
   /// Makes libcurl close the connection after the present transfer.
@@ -115,7 +109,6 @@ final class EasyHandle {
     // libcurl repeats any request that gets no response on an existing connection. A new connection prevents that.
     if transfer.isRepeated || !transfer.request.isIdempotent { set(CURLOPT_FRESH_CONNECT, 1) }
 
-    set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
     switch configuration.proxy {
     case .environment: break
     case .none: set(CURLOPT_PROXY, "")

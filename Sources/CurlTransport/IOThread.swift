@@ -104,7 +104,13 @@ final class IOThread: @unchecked Sendable {
 
   private func finishTransfers() -> Bool {
     var hasFinished = false
-    for pool in pools where pool.finishTransfers() { hasFinished = true }
+    var isShort = false
+    for pool in pools {
+      if pool.finishTransfers() { hasFinished = true }
+      if pool.takeShortage() { isShort = true }
+    }
+    // The idle connections of one transport make space for another.
+    if isShort { for pool in pools { pool.releaseIdleConnections() } }
     return hasFinished
   }
 

@@ -15,6 +15,9 @@ struct KnownConnections {
   private var descriptors: [ConnectionEnds: CInt] = [:]
   private var ends: [CInt: ConnectionEnds] = [:]
 
+  /// The number of open connections.
+  var count: Int { ends.count }
+
   /// Registers a new connection.
   ///
   /// - Parameter sockets: The sockets created for it. All but one belong to addresses that failed.

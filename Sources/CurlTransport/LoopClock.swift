@@ -20,18 +20,22 @@ extension MonotonicTime {
 
 extension Duration {
   fileprivate var clampedNanoseconds: Int64 {
+    // Beyond 64 bits of seconds, the components do not exist.
+    if self >= .seconds(Int64.max / 1_000_000_000) { return .max }
+    if self <= .seconds(Int64.min / 1_000_000_000) { return .min }
     let (seconds, attoseconds) = components
-    let (product, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000_000)
-    if overflow { return seconds < 0 ? .min : .max }
-    let (sum, carry) = product.addingReportingOverflow(attoseconds / 1_000_000_000)
-    return carry ? .max : sum
+    return seconds * 1_000_000_000 + attoseconds / 1_000_000_000
   }
 
-  /// The whole milliseconds, at least 1.
-  var positiveMilliseconds: Int { max(1, Int(clamping: clampedNanoseconds / 1_000_000)) }
+  /// The whole milliseconds, at least 1 and at most as many as libcurl accepts.
+  var positiveMilliseconds: Int { min(max(1, Int(clamping: clampedNanoseconds / 1_000_000)), Int(CInt.max)) }
 
-  /// The whole seconds, rounded up, at least 1.
-  var positiveSeconds: Int { max(1, Int(clamping: components.seconds) + (components.attoseconds > 0 ? 1 : 0)) }
+  /// The whole seconds, rounded up, at least 1 and at most as many as libcurl accepts.
+  var positiveSeconds: Int {
+    // Beyond 64 bits of seconds, the components do not exist.
+    guard self < .seconds(Int(CInt.max)) else { return Int(CInt.max) }
+    return self > .zero ? Int(components.seconds) + (components.attoseconds > 0 ? 1 : 0) : 1
+  }
 }
 
 /// The I/O thread's time, updated once per round of its loop. Only that thread uses it.

@@ -16,8 +16,8 @@ struct OriginQueues {
     var share: Int { max(1, perOrigin / 8) }
     /// The number of transfers in progress from which on an origin gets no more than its ``share``.
     var total: Int
-    /// The maximum number of all transfers, including paused ones.
-    var ceiling: Int
+    /// The maximum number of all transfers, including paused ones, and of all connections.
+    let ceiling: Int
 
     /// Creates the limits of a configuration. The ceiling leaves half of the process's descriptors to the process.
     init(_ configuration: CurlTransport.Configuration) {
@@ -25,7 +25,7 @@ struct OriginQueues {
       total = max(1, configuration.maximumConnections)
       var descriptors = rlimit()
       getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &descriptors)
-      ceiling = max(total, Int(clamping: descriptors.rlim_cur / 2))
+      ceiling = max(1, Int(clamping: descriptors.rlim_cur / 2))
     }
   }
 
@@ -58,6 +58,13 @@ struct OriginQueues {
       return nil
     }
 
+    /// Returns a transfer to the front.
+    func putBack(_ id: ID) {
+      if firstIndex == 0 { return waiting.insert(id, at: 0) }
+      firstIndex -= 1
+      waiting[firstIndex] = id
+    }
+
     var isWaiting: Bool { waiting.count - firstIndex > ended.count }
 
     /// Records that a waiting transfer has ended.
@@ -71,6 +78,8 @@ struct OriginQueues {
   }
 
   private let limits: Limits
+  /// The maximum number of all transfers at present: the ceiling, or less while the process has no descriptor left.
+  var ceiling: Int
   private var origins: [String: Origin] = [:]
   /// The origins with a waiting request, in the order of their turns. Those at their limit may be missing.
   private var turns: [Origin] = []
@@ -80,6 +89,7 @@ struct OriginQueues {
 
   init(_ limits: Limits) {
     self.limits = limits
+    ceiling = limits.ceiling
   }
 
   /// Adds a waiting transfer.
@@ -110,7 +120,7 @@ struct OriginQueues {
   }
 
   private func hasCapacity(for origin: Origin) -> Bool {
-    activeCount < limits.ceiling && origin.busyCount < limits.perOrigin
+    activeCount < ceiling && origin.busyCount < limits.perOrigin
       && (activeCount - yieldedCount < limits.total || origin.busyCount < limits.share)
   }
 
@@ -122,6 +132,15 @@ struct OriginQueues {
     activeCount -= 1
     giveTurn(to: origin)
     removeIfUnused(name, origin)
+  }
+
+  /// Returns a transfer that was started to the front of its queue, and releases its capacity.
+  mutating func putBack(_ id: ID, at name: String) {
+    guard let origin = origins[name] else { return }
+    origin.putBack(id)
+    origin.activeCount -= 1
+    activeCount -= 1
+    giveTurn(to: origin)
   }
 
   /// Gives the place of a paused transfer to other requests.

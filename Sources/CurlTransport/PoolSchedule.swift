@@ -24,6 +24,8 @@ struct PoolSchedule {
     case releaseHeld
     /// Closes all connections, because no transfer has used any for a while.
     case closeConnections
+    /// Starts transfers that wait because the process had no descriptor left.
+    case endShortage
   }
 
   /// The properties that depend on the configuration and on libcurl.
@@ -58,6 +60,8 @@ struct PoolSchedule {
     var isConnecting = false
     /// Whether receiving is paused until the reader has taken bytes.
     var isPaused = false
+    /// The number of open connections when its last attempt found no descriptor left.
+    var connectionCountAtShortage: Int?
     /// Whether its place at the origin was given to other requests while it is paused.
     var hasYieldedPlace = false
     /// Whether it is in the list of those with results.
@@ -71,6 +75,9 @@ struct PoolSchedule {
   static let examinationInterval = Duration.milliseconds(250)
   /// The maximum time to hold a response. After this, the caller of a slow response receives its head.
   static let holdingTime = Duration.milliseconds(5)
+
+  /// The time for which a lack of descriptors limits the connections, until more are tried.
+  static let shortageTime = Duration.milliseconds(250)
 
   private let settings: Settings
   private var transfers: [Transfer?] = []
@@ -95,6 +102,8 @@ struct PoolSchedule {
   private var hasLostConnectingSocket = false
   /// The time at which all connections are closed.
   private var closing = MonotonicTime.never
+  /// The time at which a lack of descriptors no longer limits the connections; ``never`` if it does not.
+  private var shortageEnd = MonotonicTime.never
 
   init(_ settings: Settings) {
     self.settings = settings
@@ -153,16 +162,58 @@ struct PoolSchedule {
     transfers[id.index] = nil
     freeIndices.append(id.index)
     guard transfer.isActive else { return queues.noteEnded(id, at: transfer.origin) }
-    if let last = active.popLast(), last != id {
+    deactivate(transfer, at: now)
+    queues.releaseCapacity(at: transfer.origin, hasYieldedPlace: transfer.hasYieldedPlace)
+  }
+
+  private mutating func deactivate(_ transfer: Transfer, at now: MonotonicTime) {
+    if let last = active.popLast(), last != transfer.id {
       active[transfer.activeIndex] = last
       transfers[last.index]?.activeIndex = transfer.activeIndex
     }
-    queues.releaseCapacity(at: transfer.origin, hasYieldedPlace: transfer.hasYieldedPlace)
     if active.isEmpty { closing = now.advanced(by: settings.idleConnectionTimeout) }
   }
 
-  /// The maximum number of connections for libcurl, which counts those in use as well.
-  var connectionLimit: Int { active.count + max(1, settings.maximumConnections) }
+  /// Whether no transfer is active, so that no connection is in use.
+  var isIdle: Bool { active.isEmpty }
+
+  /// The maximum number of connections that stay open after their transfers. libcurl counts those in use as well.
+  var openConnectionLimit: Int {
+    let idle = isShort ? 0 : max(1, settings.maximumConnections)
+    return max(1, min(totalConnectionLimit, idle < .max - active.count ? active.count + idle : .max))
+  }
+
+  /// The number of connections from which on libcurl closes an idle one for each new one.
+  ///
+  /// There is one, because fewer transfers are active.
+  var totalConnectionLimit: Int { max(1, min(queues.ceiling, Int(CInt.max))) }
+
+  // MARK: Lack of descriptors
+
+  /// Whether the process had no descriptor left a moment ago.
+  var isShort: Bool { shortageEnd != .never }
+
+  /// Returns an active transfer to its queue, because the process has no descriptor left for it.
+  ///
+  /// It starts again at once if an idle connection can be closed for it, and otherwise when a transfer ends, or after
+  /// ``shortageTime``.
+  ///
+  /// - Parameter connectionCount: The number of open connections, in use and idle.
+  mutating func postpone(_ id: ID, connectionCount: Int, at now: MonotonicTime) {
+    endAttempt(of: id)
+    guard let transfer = transfers[id.index], transfer.isActive else { return }
+    // If closing an idle connection did not help, only the end of a transfer, or time, will.
+    let hasHelped = transfer.connectionCountAtShortage.map { connectionCount < $0 } ?? true
+    transfers[id.index]?.isActive = false
+    transfers[id.index]?.connectionCountAtShortage = connectionCount
+    deactivate(transfer, at: now)
+    queues.ceiling = min(queues.ceiling, hasHelped ? max(connectionCount, active.count) : active.count)
+    queues.putBack(id, at: transfer.origin)
+    noteShortage(at: now)
+  }
+
+  /// Records that the process has no descriptor left, maybe for the connections of another pool.
+  mutating func noteShortage(at now: MonotonicTime) { shortageEnd = now.advanced(by: Self.shortageTime) }
 
   // MARK: Progress
 
@@ -248,7 +299,7 @@ struct PoolSchedule {
 
   /// The next time at which an action is due.
   var nextTime: MonotonicTime {
-    min(timer, timeoutCheck, min(publication, connectingCount > 0 ? examination : .never, closing))
+    min(timer, timeoutCheck, min(publication, connectingCount > 0 ? examination : .never, min(closing, shortageEnd)))
   }
 
   /// Returns whether an action is due, and sets the time of the next one.
@@ -266,6 +317,11 @@ struct PoolSchedule {
       held.removeAll(keepingCapacity: true)
       return true
     case .closeConnections: return Self.take(&closing, at: now) && active.isEmpty
+    case .endShortage:
+      guard Self.take(&shortageEnd, at: now) else { return false }
+      queues.ceiling = settings.limits.ceiling
+      for id in transfers.indices { transfers[id]?.connectionCountAtShortage = nil }
+      return true
     }
   }
 

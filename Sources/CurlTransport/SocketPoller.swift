@@ -89,6 +89,14 @@ final class SocketPoller {
     while entries.count <= Int(descriptor) { entries.append(Entry()) }
   }
 
+  /// Returns whether the process can open another descriptor.
+  func hasDescriptorLeft() -> Bool {
+    let copy = fcntl(wakeUp, F_DUPFD_CLOEXEC, 0)
+    guard copy >= 0 else { return errno != EMFILE && errno != ENFILE }
+    close(copy)
+    return true
+  }
+
   // MARK: epoll
 
   /// Waits for events.

@@ -27,13 +27,16 @@ final class Transfer: @unchecked Sendable {
   var isRefusedByGuard = false
   /// The sockets created for this attempt.
   var sockets: [CInt] = []
-  /// Whether a socket could not be created, because the process or the system had no descriptor left.
+  /// Whether the last attempt failed because the process or the system had no descriptor left.
   var lacksDescriptor = false
+  /// Whether this attempt has a connection, and a tunnel if it needs one, so that the next line is the origin's.
+  private var isConnected = false
   /// The reason why this transfer stopped libcurl.
   private var failure: CurlTransportError?
   /// Results that are not published yet.
   private var results = Exchange.RoundResults()
 
+  private var tunnelHead = TunnelHead()
   private var head: ResponseHeadCollector
   private var framing: ContentFraming?
   private var receivedByteCount = 0
@@ -53,7 +56,14 @@ final class Transfer: @unchecked Sendable {
   /// Begins an attempt with a handle that was prepared for it.
   func begin(with handle: EasyHandle) {
     self.handle = handle
+    lacksDescriptor = false
+    isConnected = false
+    isRefusedByGuard = false
+    tunnelHead = TunnelHead()
   }
+
+  /// Records that this attempt has a connection.
+  func noteConnected() { isConnected = true }
 
   /// Ends an attempt, and returns its handle, which the caller removes from libcurl.
   func endAttempt() -> EasyHandle? {
@@ -65,7 +75,6 @@ final class Transfer: @unchecked Sendable {
   /// Prepares the second attempt, after a first one without any response.
   func prepareRepetition() {
     isRepeated = true
-    isRefusedByGuard = false
     failure = nil
     sockets = []
     head = ResponseHeadCollector(method: request.method)
@@ -84,14 +93,34 @@ final class Transfer: @unchecked Sendable {
     }
   }
 
+  /// Whether an attempt failed because the process has no descriptor left. Nothing was sent then.
+  ///
+  /// - Parameter isShort: Returns whether the process has none now, or had none a moment ago.
+  func lacksDescriptor(after result: CURLcode, isShort: () -> Bool) -> Bool {
+    guard !isConnected, failure == nil else { return false }
+    switch result {
+    case CURLE_COULDNT_CONNECT: return lacksDescriptor
+    // A lookup, and reading certificates, need descriptors that the transport does not create.
+    case CURLE_COULDNT_RESOLVE_HOST, CURLE_COULDNT_RESOLVE_PROXY, CURLE_SSL_CACERT_BADFILE, CURLE_SSL_CERTPROBLEM,
+      CURLE_FAILED_INIT, CURLE_OUT_OF_MEMORY:
+      lacksDescriptor = lacksDescriptor || isShort()
+      return lacksDescriptor
+    default: return false
+    }
+  }
+
+  /// The error at the end of the time limit.
+  var timeoutError: CurlTransportError {
+    lacksDescriptor
+      ? CurlTransportError(.unavailable, "the process had no descriptor left within the time limit")
+      : CurlTransportError(.timedOut, "no data arrived within the time limit")
+  }
+
   /// Returns the result of the response; an error if its end is missing.
   ///
   /// - Parameter error: Returns the error for libcurl's code.
   func end(after result: CURLcode, _ error: () -> CurlTransportError) -> Result<Void, any Error> {
     if let failure { return .failure(failure) }
-    if lacksDescriptor, result == CURLE_COULDNT_CONNECT {
-      return .failure(CurlTransportError(.unavailable, "the process has no descriptor left"))
-    }
     // libcurl treats a connection that ends within a head as a complete response.
     guard result == CURLE_OK, let framing else { return .failure(error()) }
     if case .length(let length) = framing, length != receivedByteCount {
@@ -102,11 +131,15 @@ final class Transfer: @unchecked Sendable {
 
   // MARK: Callbacks
 
-  /// Processes a line of a head or of trailers.
+  /// Processes a line of a head or of trailers, or of a proxy's response to CONNECT.
   ///
   /// - Returns: Whether libcurl should continue.
   func receive(line: UnsafeRawBufferPointer) -> Bool {
     do {
+      guard isConnected else {
+        try tunnelHead.append(line)
+        return true
+      }
       guard let head = try head.append(line) else { return true }
       framing = head.framing
       if self.head.hasOddFraming { handle?.forbidReuse() }

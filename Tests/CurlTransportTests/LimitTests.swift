@@ -177,25 +177,92 @@ struct LimitTests {
     }
   }
 
-  @Test("A request for which the process has no descriptor left fails with that reason")
+  @Test("Requests at once that need more connections than the process has descriptors wait, and all get responses")
+  func moreRequestsThanDescriptors() async throws {
+    let gate = Gate()
+    try await withOrigin { _ in
+      Reply(200, [], "hello").held(at: gate)
+    } _: { origin in
+      // All connections that the limit permits are used at once.
+      let opening = Task {
+        await gate.waitForArrivals(count: 20)
+        gate.open()
+      }
+      await #expect(processExitsWith: .success) { [address = origin.url().absoluteString as String] in
+        let url = try #require(URL(string: address))
+        _ = try limitDescriptors()
+        let transport = directTransport()
+        await withTaskGroup(of: Outcome.self) { group in
+          for _ in 0..<200 { group.addTask { await transport.outcome(url) } }
+          for await outcome in group { #expect(outcome == .complete(200, "hello")) }
+        }
+      }
+      await opening.value
+    }
+  }
+
+  @Test(
+    "Idle connections are closed for new ones when the process has no descriptor left",
+    arguments: [(1, true), (1, false), (8, true), (8, false)])
+  func idleConnections(taskCount: Int, hasOneTransport: Bool) async throws {
+    let origins = try (0..<30).map { _ in try LoopbackOrigin { Reply(200, [], $0.target) } }
+    defer { for origin in origins { origin.stop() } }
+    await #expect(processExitsWith: .success) {
+      [
+        addresses = origins.map { $0.url("/a").absoluteString } as [String], taskCount = taskCount as Int,
+        hasOneTransport = hasOneTransport as Bool
+      ] in
+      let urls = try addresses.map { try #require(URL(string: $0)) }
+      let transports = (0..<2).map { _ in directTransport() }
+      // The thread and its descriptors exist from here on.
+      for transport in transports { #expect(await transport.outcome(urls[0]) == .complete(200, "/a")) }
+      _ = try limitDescriptors()
+      let others = try useDescriptors(leaving: 12)
+      await withTaskGroup(of: Void.self) { group in
+        for first in 0..<taskCount {
+          group.addTask {
+            for (index, url) in urls.enumerated() where index % taskCount == first {
+              let transport = transports[hasOneTransport || index < 15 ? 0 : 1]
+              #expect(await transport.outcome(url, method: "POST") == .complete(200, "/a"))
+            }
+          }
+        }
+      }
+      for descriptor in others { close(descriptor) }
+    }
+  }
+
+  @Test(
+    "A request for which the process has no descriptor left waits, within its time limit, and fails with that reason")
   func noDescriptor() async throws {
     try await withOrigin { _ in
-      Reply(200, [], "hello")
+      Reply(200, [("Connection", "close")], "hello").closing()
     } _: { origin in
       await #expect(processExitsWith: .success) { [address = origin.url().absoluteString as String] in
         let url = try #require(URL(string: address))
         let transport = directTransport()
         // The thread and its descriptors exist from here on. The connection is closed.
-        #expect(await transport.outcome(url, ["Connection": "close"]) == .complete(200, "hello"))
-        _ = try limitDescriptors()
-        var descriptors: [CInt] = []
-        while case let descriptor = dup(0), descriptor >= 0 { descriptors.append(descriptor) }
-        #expect(await transport.outcome(url, method: "POST") == .failure(.unavailable))
-        for descriptor in descriptors { close(descriptor) }
         #expect(await transport.outcome(url) == .complete(200, "hello"))
+        _ = try limitDescriptors()
+        let descriptors = try useDescriptors(leaving: 0)
+        #expect(
+          await transport.outcome(url, method: "POST", timeLimit: .milliseconds(300)) == .failure(.unavailable))
+        let waiting = Task { await transport.outcome(url, method: "POST") }
+        #expect(await transport.outcome(url, timeLimit: .milliseconds(300)) == .failure(.unavailable))
+        for descriptor in descriptors { close(descriptor) }
+        #expect(await waiting.value == .complete(200, "hello"))
       }
     }
   }
+}
+
+/// Opens descriptors until no more than this number can be opened.
+private func useDescriptors(leaving count: Int) throws -> [CInt] {
+  var descriptors: [CInt] = []
+  while case let descriptor = dup(0), descriptor >= 0 { descriptors.append(descriptor) }
+  try #require(descriptors.count >= count)
+  for _ in 0..<count { close(descriptors.removeLast()) }
+  return descriptors
 }
 
 /// Limits the process's descriptors so that half of the limit is enough for those that are open.

@@ -40,7 +40,7 @@ struct PoolScheduleTests {
     let a = (0..<4).map { _ in schedule.add(origin: "a", timeout: .seconds(9), at: now) }
     let b = (0..<4).map { _ in schedule.add(origin: "b", timeout: .seconds(9), at: now) }
     #expect(Self.begun(&schedule) == [a[0], b[0], a[1]])
-    #expect(schedule.connectionLimit == 6)
+    #expect(schedule.openConnectionLimit == 6)
     // One that waits is passed over after its end.
     schedule.remove(b[1], at: now)
     #expect(Self.begun(&schedule).isEmpty)
@@ -176,5 +176,34 @@ struct PoolScheduleTests {
     #expect(Self.due(&schedule, at: 63) == [.closeConnections])
     schedule.noteClosed()
     #expect(schedule.nextTime == .never)
+  }
+
+  @Test("Transfers without a descriptor start in place of an idle connection, at the end of another one, or later")
+  func shortage() {
+    var schedule = Self.makeSchedule(perOrigin: 8, total: 8)
+    let now = Self.seconds(0)
+    let ids = (0..<5).map { _ in schedule.add(origin: "a", timeout: .seconds(9), at: now) }
+    #expect(Self.begun(&schedule) == ids)
+    for id in ids[..<2] { schedule.noteConnected(id) }
+    // There are two connections in use, and one is idle.
+    for id in ids[2...].reversed() { schedule.postpone(id, connectionCount: 3, at: now) }
+    #expect(schedule.totalConnectionLimit == 3)
+    #expect(Self.begun(&schedule) == [ids[2]])
+    schedule.postpone(ids[2], connectionCount: 2, at: now)
+    #expect(schedule.totalConnectionLimit == 2)
+    #expect(Self.begun(&schedule) == [])
+    // A transfer that ends makes space.
+    schedule.remove(ids[0], at: now)
+    #expect(Self.begun(&schedule) == [ids[2]])
+    // No connection was closed since.
+    schedule.postpone(ids[2], connectionCount: 2, at: now)
+    #expect(Self.begun(&schedule) == [])
+    #expect(schedule.openConnectionLimit == 1)
+    #expect(schedule.nextTime == Self.seconds(0.25))
+    #expect(Self.due(&schedule, at: 0.24) == [])
+    #expect(Self.due(&schedule, at: 0.25) == [.endShortage])
+    #expect(Self.begun(&schedule) == Array(ids[2...]))
+    #expect(schedule.totalConnectionLimit > 8)
+    #expect(schedule.openConnectionLimit == 12)
   }
 }

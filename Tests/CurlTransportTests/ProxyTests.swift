@@ -54,6 +54,50 @@ struct ProxyTests {
     }
   }
 
+  @Test(
+    "A proxy's response to CONNECT that has no end, or is not HTTP, ends the request and no other one",
+    arguments: [
+      ("content after 407", "HTTP/1.1 407 No\r\n\r\n", "x"),
+      ("chunks after 407", "HTTP/1.1 407 No\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n"),
+      ("long content after 407", "HTTP/1.1 407 No\r\nContent-Length: 20000000\r\n\r\n", "x"),
+      ("fields", "HTTP/1.1 200 OK\r\n", "X: y\r\n"), ("fields after 407", "HTTP/1.1 407 No\r\n", "X: y\r\n"),
+      ("a field", "HTTP/1.1 200 OK\r\nX: ", "y"), ("interim responses", "", "HTTP/1.1 100 Continue\r\n\r\n"),
+      ("no HTTP", "", "garbage\r\n"), ("no line", "", "x"), ("zeros", "HTTP/1.1 200 OK\r\n", "\0"),
+    ])
+  func endlessTunnelResponse(_ response: (name: String, begin: String, rest: String)) async throws {
+    let rest = Data(String(repeating: response.rest, count: (16 << 10) / response.rest.utf8.count).utf8)
+    let gate = Gate()
+    try await withOrigin { _ in
+      .raw([.text(response.begin), .endless(rest)])
+    } _: { proxy in
+      try await withOrigin {
+        $0.path == "/held" ? Reply(200, [], "hello").held(at: gate) : Reply(200, [], "hello")
+      } _: { origin in
+        let direct = directTransport()
+        let held = Task { await direct.outcome(origin.url("/held")) }
+        await gate.waitForArrivals()
+        let outcome = await transport(.server("http://127.0.0.1:\(proxy.port)"))
+          .outcome(URL(string: "https://origin.test/")!)
+        #expect(outcome.isFailure, "\(response.name): \(outcome)")
+        gate.open()
+        #expect(await held.value == .complete(200, "hello"))
+        #expect(await direct.outcome(origin.url("/")) == .complete(200, "hello"))
+        #expect(await proxy.waitForAbandonedReplies())
+      }
+    }
+  }
+
+  @Test("A tunnel is used after a response to CONNECT with fields and another status of success")
+  func tunnelWithFields() async throws {
+    try await withOrigin { _ in
+      .raw("HTTP/1.0 201 Fine\r\nX: y\r\nContent-Length: 5\r\n\r\nno TLS at all")
+    } _: { proxy in
+      let outcome = await transport(.server("http://127.0.0.1:\(proxy.port)"))
+        .outcome(URL(string: "https://origin.test/")!)
+      #expect(outcome == .failure(.secureConnectionFailed))
+    }
+  }
+
   @Test("A request fails if the name of its proxy is unknown")
   func unknownName() async throws {
     let url = URL(string: "http://127.0.0.1:1/")!

@@ -15,6 +15,10 @@ enum Outcome: Equatable, CustomStringConvertible {
   case failure(CurlTransportError.Code)
   case other(String)
 
+  var isFailure: Bool {
+    if case .failure = self { true } else { false }
+  }
+
   var description: String {
     switch self {
     case .complete(let status, let text): "complete: \(status) \(text.prefix(80))"
