@@ -46,7 +46,10 @@ public struct LatencyHistogram: Sendable, Hashable {
   ///
   /// - Parameter exponent: The exponent of the power, from 3 to 40.
   public func count(belowPowerOfTwo exponent: Int) -> Int {
-    precondition((Self.subBucketBits...(Self.maximumExponent + 1)).contains(exponent), "the exponent is from 3 to 40")
+    guard (Self.subBucketBits...(Self.maximumExponent + 1)).contains(exponent) else {
+      // The message of `precondition` would be missing in release builds.
+      fatalError("LMDBURLCache: the exponent of a latency must be from 3 to 40, not \(exponent).")
+    }
     return counts.prefix((exponent - Self.subBucketBits + 1) * Self.subBucketCount).reduce(0, &+)
   }
 

@@ -65,7 +65,10 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     storage: Storage, options: CachingOptions = CachingOptions(), maximumBodyByteCount: Int = 16 << 20,
     clock: @escaping @Sendable () -> Date = { Date() }
   ) {
-    precondition(maximumBodyByteCount >= 0, "maximumBodyByteCount is \(maximumBodyByteCount); it counts bytes")
+    // The message of `precondition` would be missing in release builds.
+    if maximumBodyByteCount < 0 {
+      fatalError("LMDBURLCache: the maximum size of a body cannot be negative (\(maximumBodyByteCount)).")
+    }
     self.init(storage: storage, options: options, bodyLimit: { maximumBodyByteCount }, clock: clock)
   }
 

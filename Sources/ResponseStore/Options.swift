@@ -35,6 +35,8 @@ extension ResponseStore {
     /// `store(_:)` waits for space when the queue is full. Pending deletions for dropped writes may take as much again.
     /// The last committed batch may use additional memory until the next writes or until the queue is empty.
     public var queueByteCount = 32 << 20
+    /// The maximum size of the write queue with deletions for dropped writes, in bytes.
+    var queueByteCountWithDiscards: Int { queueByteCount < .max / 2 ? 2 * queueByteCount : .max }
     /// How long a write waits for space in the queue before it is dropped and counted; 1 s by default.
     public var fullQueueTimeout: Duration = .seconds(1)
     /// How long opening waits for another process that is opening or closing; 5 s by default.

@@ -132,8 +132,10 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   }
 
   private static func check(memoryCapacity: Int, diskCapacity: Int) {
-    precondition(memoryCapacity >= 0, "A cache's memory capacity cannot be negative (\(memoryCapacity))")
-    precondition(diskCapacity >= 0, "A cache's disk capacity cannot be negative (\(diskCapacity))")
+    // The message of `precondition` would be missing in release builds.
+    for (name, capacity) in [("memory", memoryCapacity), ("disk", diskCapacity)] where capacity < 0 {
+      fatalError("LMDBURLCache: the \(name) capacity of a cache cannot be negative (\(capacity)).")
+    }
   }
 
   /// The caching client of sessions and ``data(for:)``.

@@ -1,3 +1,4 @@
+import CacheModel
 import CachingClient
 import FoundationEssentials
 import HTTPCaching
@@ -193,7 +194,7 @@ final class HeldLock: Sendable {
   init(_ lock: SharedObjects.Lock, _ objects: SharedObjects) {
     self.lock = lock
     self.objects = objects
-    let pause = objects.settings.configuration.fetchLockLease * 3 / 10
+    let pause = min(objects.settings.configuration.fetchLockLease, .longest) * 3 / 10
     renewal = Mutex(
       Task {
         // The sleep throws only when the task is cancelled, which ends the renewals.

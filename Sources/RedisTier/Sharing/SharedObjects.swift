@@ -190,7 +190,7 @@ final class SharedObjects: Sendable {
   }
 
   private static func milliseconds(_ duration: Duration) -> [UInt8] {
-    Array(String(max(1, Int64(duration / .milliseconds(1)))).utf8)
+    Array(String(max(1, Int64(min(duration, .longest) / .milliseconds(1)))).utf8)
   }
 
   // MARK: Locks

@@ -51,7 +51,7 @@ struct Maintainer: Sendable {
     // Release reader slots, because other processes share them.
     if isIdleCheckDue { context.database.environment.endIdleReads() }
     if isDirectoryCheckDue { context.failIfDirectoryMoved() }
-    guard context.isUsable, !context.isForked else { return false }
+    guard context.isUsableInBackground, !context.isForked else { return false }
     if isDirectoryCheckDue, !options.opensExistingOnly { context.storeDirectory.restoreMarker() }
     context.noteProgress()
     capacity.applyRequested()

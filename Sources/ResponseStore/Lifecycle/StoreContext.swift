@@ -95,6 +95,13 @@ final class StoreContext: Sendable {
     }
   }
 
+  /// The same for the store's threads, which may go on after a close that timed out. Never traps.
+  var isUsableInBackground: Bool {
+    guard state.load(ordering: .relaxed) == State.open.rawValue else { return false }
+    if !isGenerationInUse { goOffline("another process replaces the data") }
+    return isGenerationInUse
+  }
+
   /// Whether the generation of the data has not ended. Costs a load.
   ///
   /// Removals then count, even if this process must open the data again.

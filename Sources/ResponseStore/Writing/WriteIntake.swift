@@ -99,7 +99,7 @@ struct WriteIntake: Sendable {
       discarding: newer.vary, of: key, freshness: newer.freshness, storedAt: context.options.clock(),
       removalSequence: context.removalLog.sequence)
     // A discard is small. It may exceed the limit of the queue, because it must be accepted when a response was not.
-    let result = queue.withLock { enqueue(discard, in: &$0, limit: 2 * context.options.queueByteCount) }
+    let result = queue.withLock { enqueue(discard, in: &$0, limit: context.options.queueByteCountWithDiscards) }
     if case .queued(true, _, _)? = result { queue.wakeAll() }
   }
 

@@ -60,8 +60,8 @@ struct Writer: Sendable {
   /// Call this before the failed writes are removed from the pending writes, so that this process continues to miss
   /// those records.
   private func discardReplacedRecords(of failed: [PendingWrite]) {
-    guard context.isUsable, !context.isForked else { return }
-    let limit = 2 * context.options.queueByteCount
+    guard context.isUsableInBackground, !context.isForked else { return }
+    let limit = context.options.queueByteCountWithDiscards
     queue.withLock { queue in
       guard !queue.isClosing else { return }
       for failed in failed
