@@ -61,6 +61,10 @@ static inline CURLcode ccurl_set_request_guard(CURL *easy, curl_prereq_callback 
   return curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, callback);
 }
 
+static inline CURLcode ccurl_set_tls_preparer(CURL *easy, curl_ssl_ctx_callback callback) {
+  return curl_easy_setopt(easy, CURLOPT_SSL_CTX_FUNCTION, callback);
+}
+
 static inline CURLcode ccurl_set_note_receiver(CURL *easy, curl_debug_callback callback) {
   return curl_easy_setopt(easy, CURLOPT_DEBUGFUNCTION, callback);
 }

@@ -12,8 +12,8 @@ import Synchronization
 /// for the next chunk. Releasing it unread cancels the transfer, unless other requests wait for the response.
 ///
 /// Reading **throws** if the transfer ends early. The chunks received so far are then not the complete response. A
-/// second reader of a body from the network, in the same task or another one, gets ``CachingClientError/bodyAlreadyRead``, and
-/// the first one is not affected.
+/// second reader of a body from the network, in the same task or another one, gets
+/// ``CachingClientError/bodyAlreadyRead``, and the first one is not affected.
 ///
 ///     for try await chunk in response.body { … }
 ///     let all = try await response.body.collect(upTo: 1 << 20)

@@ -72,6 +72,12 @@ enum Callbacks {
     return isUsable ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT
   }
 
+  /// The callback for `CURLOPT_SSL_CTX_FUNCTION`, which gets an `SSL_CTX` for each new connection.
+  static let prepareTLS: curl_ssl_ctx_callback = { _, context, _ in
+    if let context { TLSMessageLimit.apply(to: context) }
+    return CURLE_OK
+  }
+
   /// The callback for `CURLMOPT_SOCKETFUNCTION`.
   static let socketInterest: curl_socket_callback = { _, descriptor, wanted, user, _ in
     pool(user).watch(descriptor, for: wanted)

@@ -1,5 +1,4 @@
 import CCurl
-import Glibc
 
 /// The bytes of a connection that its TLS library has received, and libcurl has not read.
 ///
@@ -15,11 +14,8 @@ enum DecryptedBytes {
   }
 
   /// OpenSSL's function `SSL_has_pending`; nil if libcurl does not use OpenSSL.
-  ///
-  /// It is found through libcurl, because a process may contain several versions of OpenSSL.
-  private static let hasPending: (@Sendable @convention(c) (UnsafeMutableRawPointer) -> CInt)? = {
-    guard let libcurl = dlopen("libcurl.so.4", RTLD_LAZY | RTLD_NOLOAD), let symbol = dlsym(libcurl, "SSL_has_pending")
-    else { return nil }
-    return unsafeBitCast(symbol, to: (@Sendable @convention(c) (UnsafeMutableRawPointer) -> CInt).self)
-  }()
+  private static let hasPending: (@Sendable @convention(c) (UnsafeMutableRawPointer) -> CInt)? =
+    LoadedLibcurl.symbol("SSL_has_pending").map {
+      unsafeBitCast($0, to: (@Sendable @convention(c) (UnsafeMutableRawPointer) -> CInt).self)
+    }
 }

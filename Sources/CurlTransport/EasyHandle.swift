@@ -121,6 +121,7 @@ final class EasyHandle {
     if transfer.request.usesTLS, configuration.proxy.mayUseTLS { set(CURLOPT_FORBID_REUSE, 1) }
 
     set(CURLOPT_SHARE, share)
+    if LoadedLibcurl.usesOpenSSL { ccurl_set_tls_preparer(curl, Callbacks.prepareTLS) }
     if let file = configuration.certificateAuthorityFile {
       for option in [CURLOPT_CAINFO, CURLOPT_PROXY_CAINFO] { set(option, file) }
     }

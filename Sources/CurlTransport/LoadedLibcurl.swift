@@ -1,4 +1,5 @@
 import CCurl
+import Glibc
 
 /// The libcurl that this process has loaded. It can be another version than the one whose header was compiled.
 enum LoadedLibcurl {
@@ -12,6 +13,16 @@ enum LoadedLibcurl {
 
   /// Whether libcurl has a file with all certificates of the system.
   static let hasCertificateBundle = information.cainfo != nil
+
+  /// Whether libcurl uses OpenSSL for TLS, and nothing else.
+  static let usesOpenSSL = information.ssl_version.map { String(cString: $0).hasPrefix("OpenSSL/") } ?? false
+
+  /// Returns the address of a function of libcurl, or of a library that it uses; nil if there is none.
+  ///
+  /// A process may contain several versions of OpenSSL.
+  static func symbol(_ name: String) -> UnsafeMutableRawPointer? {
+    dlopen("libcurl.so.4", RTLD_LAZY | RTLD_NOLOAD).flatMap { dlsym($0, name) }
+  }
 
   /// Checks that the loaded libcurl knows the options that the transport sets.
   ///

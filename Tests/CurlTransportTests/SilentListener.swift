@@ -44,11 +44,15 @@ final class SilentListener {
   func answer(_ text: String) async { await answer(Array(text.utf8)) }
 
   /// Accepts one connection, sends the bytes and closes the connection.
-  func answer(_ bytes: [UInt8]) async {
+  ///
+  /// - Parameter waits: Whether the connection stays open until the client closes it.
+  func answer(_ bytes: [UInt8], waits: Bool = false) async {
     await withCheckedContinuation { continuation in
       DispatchQueue.global().async { [listener] in
         let connection = accept(listener, nil, nil)
         _ = send(connection, bytes, bytes.count, CInt(MSG_NOSIGNAL))
+        var received = [UInt8](repeating: 0, count: 1 << 10)
+        while waits, recv(connection, &received, received.count, 0) > 0 {}
         close(connection)
         continuation.resume()
       }

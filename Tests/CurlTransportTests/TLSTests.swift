@@ -141,6 +141,18 @@ struct TLSTests {
       await directTransport { $0.connectTimeout = .milliseconds(100) }.outcome(silent.url("https"))
         == .failure(.timedOut))
   }
+
+  @Test("A server that sends messages of TLS without end is left before they keep the I/O thread busy")
+  func endlessMessages() async throws {
+    // One record with 3,000 requests for a handshake, which clients ignore during a handshake.
+    let record: [UInt8] = [22, 3, 3, 0x2e, 0xe0] + [UInt8](repeating: 0, count: 12_000)
+    let listener = try SilentListener()
+    let url = listener.url("https")
+    let outcome = Task { await directTransport { $0.connectTimeout = .seconds(5) }.outcome(url) }
+    await listener.answer(record, waits: true)
+    // Without the limit, the client waits for the rest of the handshake until it times out.
+    #expect(await outcome.value == .failure(.secureConnectionFailed))
+  }
 }
 
 /// An `openssl s_server` process, which responds with the files of a folder.
