@@ -2,7 +2,10 @@ import Glibc
 import ResponseStore
 
 /// The names of the series, in the order in which they run.
-let seriesNames = ["kill", "powerloss", "damage", "processes", "purge", "input", "tiers", "users", "contract", "fleet"]
+let seriesNames = [
+  "kill", "powerloss", "damage", "processes", "purge", "input", "tiers", "users", "contract", "fleet",
+  "longrun",
+]
 
 let series: [String: @Sendable (RunConfiguration) -> Bool] = [
   "kill": { setting in
@@ -59,6 +62,10 @@ let series: [String: @Sendable (RunConfiguration) -> Bool] = [
   "fleet": { setting in
     FleetSeries(setting: setting, directory: setting.scratch + "/fleet").run(
       seconds: setting.seconds ?? (setting.breaksRules ? 40 : setting.isQuick ? 6 : 60))
+  },
+  "longrun": { setting in
+    LongRunSeries(setting: setting, directory: setting.scratch + "/longrun").run(
+      seconds: setting.seconds ?? (setting.isQuick ? 20 : 600))
   },
 ]
 
@@ -178,6 +185,15 @@ func runChild(_ arguments: [String]) -> Never {
       try UsersSeries.work(
         scenario, directory: next(), seconds: Double(number()) / 1000, seed: UInt64(number()), port: number(),
         ledgerPath: next())
+    } catch {
+      fail("\(error)")
+    }
+  case "longrun":
+    let name = next()
+    guard let scenario = LongRunScenario.all.first(where: { $0.name == name }) else { fail("no scenario \(name)") }
+    do {
+      try LongRunSeries.work(
+        scenario, directory: next(), seconds: Double(number()) / 1000, seed: UInt64(number()), port: number())
     } catch {
       fail("\(error)")
     }

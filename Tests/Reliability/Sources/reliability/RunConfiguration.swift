@@ -19,7 +19,8 @@ struct RunConfiguration {
   var tool = ""
   /// The only scenario to run in the series; nil runs all scenarios.
   var only: String?
-  /// The duration of each scenario of the series `processes`, `tiers`, `users`, `contract` and `fleet`; nil uses the default.
+  /// The duration of each scenario of the series `processes`, `tiers`, `users`, `contract`, `fleet` and `longrun`; nil
+  /// uses the default.
   var seconds: Double?
   /// The file to which results are appended, one line each.
   var resultsPath: String

@@ -7,7 +7,7 @@ import ResponseStore
 let usage = """
   Usage: reliability [--quick] [--verbose] [--seed N] [--seconds N] [--only SCENARIO] [--mutations]
                      [--recorder FILE] [--machine FILE] [--tool FILE] [--results FILE]
-                     [kill|powerloss|damage|processes|purge|input|tiers|users|contract|fleet]...
+                     [kill|powerloss|damage|processes|purge|input|tiers|users|contract|fleet|longrun]...
 
   Runs the named series, or all of them. Scripts/reliability builds this program and runs it.
   """
@@ -60,7 +60,7 @@ while let argument = arguments.first {
   }
 }
 if let only = setting.only {
-  let withScenarios = ["input", "tiers", "users", "contract", "fleet"]
+  let withScenarios = ["input", "tiers", "users", "contract", "fleet", "longrun"]
   guard !names.isEmpty, names.allSatisfy(withScenarios.contains) else {
     fail("name the series of the scenario \"\(only)\": one of \(withScenarios.joined(separator: ", "))")
   }
