@@ -5,6 +5,7 @@ package struct ByteWriter {
   package init() {}
 
   @inlinable
+  @inline(__always)  // Each commit encodes and reads the counters, which takes 40 calls.
   package mutating func append<T: FixedWidthInteger>(_ value: T) {
     withUnsafeBytes(of: value.littleEndian) { bytes.append(contentsOf: $0) }
   }
@@ -35,6 +36,7 @@ package struct ByteReader {
   package var isAtEnd: Bool { offset == bytes.count }
 
   @inlinable
+  @inline(__always)
   package mutating func read<T: FixedWidthInteger & BitwiseCopyable>(_ type: T.Type = T.self) -> T? {
     let size = MemoryLayout<T>.size
     guard bytes.count - offset >= size else { return nil }

@@ -98,7 +98,10 @@ public struct CachingClientRequest: Sendable {
   public var canResendBody = false
 
   /// The URL for the cache key: the URL of ``head`` without the query parameters that the overrides ignore.
-  public private(set) var keyURL: URL
+  public var keyURL: URL { otherKeyURL ?? storedHead.url }
+
+  /// The URL for the cache key, if it is not that of the head.
+  private var otherKeyURL: URL?
 
   /// The cache key under which a storage looks up and stores. Nil if the URL cannot be a key, and in a lookup for which
   /// nothing can be stored.
@@ -137,18 +140,19 @@ public struct CachingClientRequest: Sendable {
     overrides: RequestOverrides? = nil, rules: CachingRules = CachingRules(), context: (any Sendable)? = nil,
     willStore: StorageHook? = nil
   ) {
-    let applied = rules.apply(to: head.url, partition: partition, overrides: overrides) {
-      head.fields.values(of: $0)
-    }
     storedHead = head
     self.body = body
     self.policy = policy
-    self.partition = applied.partition
-    self.overrides = applied.overrides
-    if !rules.isEmpty { extras = RequestExtras(rules: RulesOfRequest(rules, partition, overrides), place: nil) }
     self.context = context
     self.willStore = willStore
-    keyURL = head.url
+    if rules.isEmpty {
+      self.partition = partition
+      self.overrides = overrides ?? RequestOverrides()
+    } else {
+      let rules = RulesOfRequest(rules, partition, overrides)
+      (self.partition, self.overrides) = rules.apply(to: head)
+      extras = RequestExtras(rules: rules, place: nil)
+    }
     makeKey()
   }
 
@@ -210,7 +214,7 @@ public struct CachingClientRequest: Sendable {
 
   private mutating func makeKey() {
     place = nil
-    keyURL = overrides.keyURL(for: head.url)
+    otherKeyURL = !overrides.ignoredQueryParameters.isEmpty ? overrides.keyURL(for: storedHead.url) : nil
     key = RequestKey(
       urlString: keyURL.absoluteString, method: "GET", partition: partition, hasUser: &namesUser)
   }

@@ -1,4 +1,5 @@
 import FoundationEssentials
+import Glibc
 import HTTPCaching
 
 /// The framing of a response's content, which determines its end (RFC 9112 section 6.3).
@@ -142,8 +143,8 @@ struct ResponseHeadCollector {
     }
     // A space before the colon hides a name from some recipients (RFC 9112 section 5.1), and some treat a bare CR as a
     // line end.
-    guard let colon = line.firstIndex(of: UInt8(ascii: ":")), let last = line[..<colon].last,
-      last != UInt8(ascii: " "), last != UInt8(ascii: "\t"), !line.contains(UInt8(ascii: "\r"))
+    guard let colon = line.offset(of: UInt8(ascii: ":")), let last = line.prefix(colon).last,
+      last != UInt8(ascii: " "), last != UInt8(ascii: "\t"), line.offset(of: UInt8(ascii: "\r")) == nil
     else { throw Self.malformed("a field") }
     lines.append(contentsOf: line)
     lineEnds.append(lines.count)
@@ -221,6 +222,15 @@ struct ResponseHeadCollector {
 
   private static func malformed(_ part: String) -> CurlTransportError {
     CurlTransportError(.badServerResponse, "the head of the response is malformed in \(part)")
+  }
+}
+
+extension Slice<UnsafeRawBufferPointer> {
+  /// Returns how many bytes precede the first one with this value; nil if there is none.
+  fileprivate func offset(of byte: UInt8) -> Int? {
+    let bytes = UnsafeRawBufferPointer(rebasing: self)
+    guard let start = bytes.baseAddress, let found = memchr(start, CInt(byte), bytes.count) else { return nil }
+    return UnsafeRawPointer(found) - start
   }
 }
 

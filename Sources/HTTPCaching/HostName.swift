@@ -49,6 +49,11 @@ package enum HostName {
   /// `-`, `.`, `_` and `~` have none, because transports refuse them.
   package static func canonical(_ host: some Collection<UInt8>) -> String? {
     if host.first == UInt8(ascii: "[") { return canonicalIPv6(Array(host)) }
+    // Nearly all hosts are in one piece, and need at most lowercasing.
+    let plain = host.withContiguousStorageIfAvailable { bytes in
+      bytes.isEmpty || !isPlain(bytes) ? nil : String(decoding: bytes, as: UTF8.self).asciiLowercased()
+    }
+    if let plain, let text = plain { return text }
     guard var name = percentDecoded(host), !name.isEmpty, name.allSatisfy({ $0 >= 0x80 || isNameByte($0) }) else {
       return nil
     }

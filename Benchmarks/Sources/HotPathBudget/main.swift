@@ -87,13 +87,16 @@ func storeCalls(_ folder: String) throws -> [HotCall] {
   return calls
 }
 
+/// The size of a usual response.
+let usualByteCount = 11 << 10
+
 /// Loads a response that is fresh in the cache: the task then completes on this thread, without suspending.
-func load(_ request: URLRequest, through cache: LMDBURLCache) {
+func load(_ request: URLRequest, through cache: LMDBURLCache, byteCount: Int = 1 << 10) {
   let task = Task.immediate {
     let data = try await cache.data(for: request).0
     loadedByteCount.store(data.count, ordering: .relaxed)
   }
-  if loadedByteCount.exchange(0, ordering: .relaxed) != 1 << 10 { fatalError("missed") }
+  if loadedByteCount.exchange(0, ordering: .relaxed) != byteCount { fatalError("missed") }
   withExtendedLifetime(task) {}
 }
 
@@ -132,7 +135,7 @@ func optionsWithRules() throws -> LMDBURLCache.Options {
   return options
 }
 
-/// A server on the loopback interface that sends the same response to each connection, on a thread of its own.
+/// A server on the loopback interface that sends the same response to each request, on a thread of its own.
 func startServer(_ response: String) -> UInt16 {
   let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
   var address = sockaddr_in()
@@ -148,13 +151,16 @@ func startServer(_ response: String) -> UInt16 {
     } ? UInt16(bigEndian: pointer.pointee.sin_port) : nil
   }
   guard let port else { fatalError("the server cannot listen") }
+  let (bytes, closes) = (Array(response.utf8), response.contains("Connection: close"))
   Thread {
     var request = [UInt8](repeating: 0, count: 1 << 16)
     while true {
       let connection = accept(listener, nil, nil)
-      _ = recv(connection, &request, request.count, 0)
-      var bytes = Array(response.utf8)
-      _ = send(connection, &bytes, bytes.count, 0)
+      // Until the client closes its only connection.
+      while recv(connection, &request, request.count, 0) > 0 {
+        _ = send(connection, bytes, bytes.count, 0)
+        if closes { break }
+      }
       close(connection)
     }
   }.start()
@@ -231,6 +237,21 @@ func cacheCalls(_ folder: String, redis: String?) throws -> [HotCall] {
     cache.storeCachedResponse(CachedURLResponse(response: freshResponse, data: cached.data), for: fresh)
     guard cache.flush() else { fatalError("not stored") }
   }
+  // Of the size of a usual image or script.
+  guard let largerURL = URL(string: "http://assets.example.com/images/0000000003/photo.webp") else {
+    fatalError("no URL")
+  }
+  freshFields["Content-Length"] = "\(usualByteCount)"
+  guard
+    let largerResponse = HTTPURLResponse(
+      url: largerURL, statusCode: 200, httpVersion: "HTTP/1.1", headerFields: freshFields)
+  else { fatalError("Foundation makes no response") }
+  let larger = URLRequest(url: largerURL)
+  for cache in [inMemory, onDisk] {
+    let data = Data(repeating: 7, count: usualByteCount)
+    cache.storeCachedResponse(CachedURLResponse(response: largerResponse, data: data), for: larger)
+    guard cache.flush() else { fatalError("not stored") }
+  }
   // Content as search APIs have it.
   var query = URLRequest(url: freshURL)
   query.httpMethod = "QUERY"
@@ -268,6 +289,8 @@ func cacheCalls(_ folder: String, redis: String?) throws -> [HotCall] {
       if onDisk.cachedResponse(for: request)?.data.count != 1 << 10 { fatalError("missed") }
     },
     HotCall(name: "data(for:), memory") { _ in load(fresh, through: inMemory) },
+    HotCall(name: "data(for:), memory, 11 KB") { _ in load(larger, through: inMemory, byteCount: usualByteCount) },
+    HotCall(name: "data(for:), disk, 11 KB") { _ in load(larger, through: onDisk, byteCount: usualByteCount) },
     HotCall(name: "data(for:), memory, QUERY of 1 KB") { _ in load(query, through: inMemory) },
     HotCall(name: "data(for:), memory, No-Vary-Search") { _ in load(equivalent, through: inMemory) },
     HotCall(name: "data(for:), memory, the same by its URL") { _ in load(equivalent, through: withoutNoVarySearch) },
@@ -296,39 +319,70 @@ struct ReadyTransport: Transport {
 
 /// Misses of a caching client, from the request to the stored response, without a network.
 func missCalls(_ folder: String) throws -> [HotCall] {
+  var plain = CachingOptions()
+  plain.usesNoVarySearch = false
+  return [
+    try missCall("miss 11 KB, with its commit", folder, CachingOptions()),
+    // Without the lookup of the record of equivalent URLs.
+    try missCall("miss 11 KB, with its commit, without No-Vary-Search", folder + "-plain", plain),
+  ]
+}
+
+func missCall(_ name: String, _ folder: String, _ caching: CachingOptions) throws -> HotCall {
   var options = ResponseStore.Options(capacityByteCount: 64 << 20)
   options.runsInBackground = false
   let store = try ResponseStore.open(directory: folder, options: options)
-  let client = CachingClient(store: store)
+  let client = CachingClient(store: store, options: caching)
   let fields: HeaderFields = [
     "Server": "nginx/1.22.1", "Date": HTTPDate.format(Date()), "Content-Type": "application/octet-stream",
-    "Content-Length": "11264", "Last-Modified": "Mon, 02 Nov 2026 08:30:00 GMT", "Connection": "keep-alive",
+    "Content-Length": "\(usualByteCount)", "Last-Modified": "Mon, 02 Nov 2026 08:30:00 GMT", "Connection": "keep-alive",
     "ETag": "\"5f3e-2c00\"", "Cache-Control": "max-age=2000000000", "Accept-Ranges": "bytes",
   ]
-  let body = Data(repeating: 7, count: 11 << 10)
+  let body = Data(repeating: 7, count: usualByteCount)
   let transport = ReadyTransport(
     response: IncomingResponse(head: ResponseHead(status: 200, fields: fields), body: ResponseBodyStream(body)))
   // New URLs, committed 64 at a time.
   var loaded = 0
-  return [
-    HotCall(name: "miss 11 KB, with its commit") { _ in
-      guard let url = URL(string: "http://assets.example.com/images/\(loaded)/photo.webp") else { fatalError("no URL") }
-      let request = CachingClientRequest(head: RequestHead(url: url))
-      let task = Task.immediate {
-        let response = try await client.respond(to: request, over: transport)
-        loadedByteCount.store(response.body.bytes?.count ?? 0, ordering: .relaxed)
-      }
-      if loadedByteCount.exchange(0, ordering: .relaxed) != body.count { fatalError("not loaded") }
-      withExtendedLifetime(task) {}
-      loaded += 1
-      if loaded & 63 == 0 { while store.writePending() {} }
-      if client.statistics.stored != loaded { fatalError("not stored") }
+  return HotCall(name: name) { _ in
+    guard let url = URL(string: "http://assets.example.com/images/\(loaded)/photo.webp") else { fatalError("no URL") }
+    let request = CachingClientRequest(head: RequestHead(url: url))
+    let task = Task.immediate {
+      let response = try await client.respond(to: request, over: transport)
+      loadedByteCount.store(response.body.bytes?.count ?? 0, ordering: .relaxed)
     }
-  ]
+    if loadedByteCount.exchange(0, ordering: .relaxed) != body.count { fatalError("not loaded") }
+    withExtendedLifetime(task) {}
+    loaded += 1
+    if loaded & 63 == 0 { while store.writePending() {} }
+    if client.statistics.stored != loaded { fatalError("not stored") }
+  }
+}
+
+/// Loads new URLs over the loopback interface with `data(for:)`, one after the other.
+///
+/// The work is done by several threads. So its instructions are those of the process, minus those of a process with
+/// fewer loads.
+func loadOverNetwork(_ folder: String, count: Int) throws {
+  let port = startServer(
+    "HTTP/1.1 200 OK\r\nContent-Type: image/webp\r\nContent-Length: \(usualByteCount)\r\nServer: nginx/1.22.1\r\n"
+      + "Cache-Control: public, max-age=2000000000\r\nETag: \"5f3e-1\"\r\nAccept-Ranges: bytes\r\n"
+      + "Last-Modified: Mon, 02 Nov 2026 08:30:00 GMT\r\n\r\n" + String(repeating: "x", count: usualByteCount))
+  let cache = try LMDBURLCache(
+    directory: URL(fileURLWithPath: folder), memoryCapacity: 32 << 20, diskCapacity: 64 << 20)
+  for number in 0..<count {
+    guard let url = URL(string: "http://127.0.0.1:\(port)/images/\(number)/photo.webp") else { fatalError("no URL") }
+    try loadOnce(URLRequest(url: url), through: cache)
+  }
+  guard cache.flush(), cache.statistics.requests.stored == count else { fatalError("not stored") }
 }
 
 let folder = NSTemporaryDirectory() + "/guard-\(getpid())"
 try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+if let count = ProcessInfo.processInfo.environment["GUARD_MISSES"].flatMap({ Int($0) }) {
+  try loadOverNetwork(folder + "/network", count: count)
+  try FileManager.default.removeItem(atPath: folder)
+  exit(0)
+}
 let chosen = CommandLine.arguments.dropFirst()
 // For a profiler: repeats a call without callgrind's own counters.
 let isProfiled = ProcessInfo.processInfo.environment["GUARD_TIMES"] != nil

@@ -63,10 +63,16 @@ final class LMDBCachedURLResponse: CachedURLResponse, StoredResponseMetadata, @u
   /// Whether this is the result of a lookup on disk, and no lookup has found it in memory since.
   private let isFromDisk: Atomic<Bool>
 
-  struct ResponseWithAge {
-    var provenance: CacheProvenance
-    var url: URL
-    var response: HTTPURLResponse
+  final class ResponseWithAge: Sendable {
+    let provenance: CacheProvenance
+    let url: URL
+    let response: HTTPURLResponse
+
+    init(provenance: CacheProvenance, url: URL, response: HTTPURLResponse) {
+      self.provenance = provenance
+      self.url = url
+      self.response = response
+    }
   }
 
   /// The last response with an `Age` field and its provenance.

@@ -58,7 +58,8 @@ struct CachedLoad: Sendable {
     // The session has already added its cookies to its task's request.
     let usesStoredCookies = cookies == nil || task != nil && context.hasStoredCookies(request)
     if task == nil, usesStoredCookies { request = context.addingCookies(to: request) }
-    return hop(request, usesStoredCookies: usesStoredCookies, hasLeftOrigin: false, task, prefetched)
+    guard let head = request.head else { return nil }
+    return hop(request, head, usesStoredCookies: usesStoredCookies, hasLeftOrigin: false, task, prefetched)
   }
 
   /// Returns the hop to which a response leads; nil if the response is the final one.
@@ -82,37 +83,39 @@ struct CachedLoad: Sendable {
     let hasLeftOrigin = hop.hasLeftOrigin || Redirection.leavesOrigin(of: hop.clientRequest.head.url, to: url)
     // A delegate may have made a request without the session's fields.
     request = context.addingFields(to: request, hasLeftOrigin: hasLeftOrigin)
-    return self.hop(request, usesStoredCookies: hop.usesStoredCookies, hasLeftOrigin: hasLeftOrigin, nil, nil)
+    guard let head = request.head else { return nil }
+    return self.hop(request, head, usesStoredCookies: hop.usesStoredCookies, hasLeftOrigin: hasLeftOrigin, nil, nil)
   }
 
   private func hop(
-    _ request: URLRequest, usesStoredCookies: Bool, hasLeftOrigin: Bool, _ task: URLSessionDataTask?,
-    _ prefetched: CachedURLResponse?
-  ) -> Hop? {
+    _ request: URLRequest, _ head: consuming RequestHead, usesStoredCookies: Bool, hasLeftOrigin: Bool,
+    _ task: URLSessionDataTask?, _ prefetched: CachedURLResponse?
+  ) -> Hop {
     let requestContext = RequestContext(request: request, task: task, prefetched: prefetched)
-    guard var made = context.clientRequest(request, context: requestContext, cache: cache) else { return nil }
-    made.readsBodyInPieces = readsBodyInPieces
-    if let task = self.task { made.willStore = WillCacheQuery.willStore(made.head, task, session, cache) }
-    return Hop(
-      request: request, usesStoredCookies: usesStoredCookies, hasLeftOrigin: hasLeftOrigin, clientRequest: made)
+    // The hop is made in place, because a copy of it counts many references.
+    var hop = Hop(
+      request: request, usesStoredCookies: usesStoredCookies, hasLeftOrigin: hasLeftOrigin,
+      clientRequest: context.clientRequest(request, head, context: requestContext, cache: cache))
+    hop.clientRequest.readsBodyInPieces = readsBodyInPieces
+    if let task = self.task {
+      hop.clientRequest.willStore = WillCacheQuery.willStore(hop.clientRequest.head, task, session, cache)
+    }
+    return hop
   }
 
   /// Returns a stored response if it needs neither the origin nor a redirect.
   ///
   /// Otherwise the hop keeps the result of the lookup.
-  func storedResponse(to hop: inout Hop?) -> (response: URLResponse, body: Data)? {
-    guard let clientRequest = hop?.clientRequest else { return nil }
-    var lookup: LookupResult<CacheStorage.Entry>?
-    let stored = cache.cachingClient.storedResponse(to: clientRequest, otherwise: &lookup)
-    if let stored, !mayGetMore(than: stored), stored.redirection(of: clientRequest.head) == nil,
+  func storedResponse(to hop: inout Hop) -> (response: URLResponse, body: Data)? {
+    let stored = cache.cachingClient.storedResponse(to: hop.clientRequest, otherwise: &hop.lookup)
+    if let stored, !mayGetMore(than: stored), stored.redirection(of: hop.clientRequest.head) == nil,
       let body = stored.body.bytes,
       // On an error the load goes on as without this shortcut.
-      let response = try? FoundationResponse.response(for: stored, url: clientRequest.head.url)
+      let response = try? FoundationResponse.response(for: stored, url: hop.clientRequest.head.url)
     {
       return (response, body)
     }
-    hop?.stored = stored
-    hop?.lookup = lookup
+    hop.stored = stored
     return nil
   }
 
@@ -136,6 +139,13 @@ struct CachedLoad: Sendable {
     }
     let request = final.hop.clientRequest
     return Result(response: final.response.following(redirects), url: request.head.url, request: request)
+  }
+
+  /// Loads the final response and its complete body.
+  func finish(_ first: Hop) async throws -> (Data, URLResponse) {
+    let result = try await run(first)
+    let response = try result.urlResponse()
+    return (try await result.response.body.collect(upTo: .max), response)
   }
 
   private func respond(to hop: Hop, over transport: LoadTransport) async throws -> Client.Response {

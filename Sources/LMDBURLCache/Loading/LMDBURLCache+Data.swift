@@ -48,18 +48,15 @@ extension LMDBURLCache {
   ) async throws -> (Data, URLResponse) {
     var load = CachedLoad(context: context, cache: self)
     load.session = session
-    var hop = load.firstHop(request)
+    guard var hop = load.firstHop(request) else { throw URLError(.badURL) }
     if let stored = load.storedResponse(to: &hop) { return (stored.body, stored.response) }
     if let scheme = request.url?.scheme?.lowercased(), scheme != "http", scheme != "https" {
       // Only HTTP is cached.
       return try await (session ?? context.sessionForOtherSchemes(self)).data(for: request)
     }
     do {
-      return try await withTimeLimit(context.resourceTimeLimit) { [load, hop] in
-        let result = try await load.run(hop)
-        let response = try result.urlResponse()
-        return (try await result.response.body.collect(upTo: .max), response)
-      }
+      guard let limit = context.resourceTimeLimit else { return try await load.finish(hop) }
+      return try await withTimeLimit(limit) { [load, hop] in try await load.finish(hop) }
     } catch {
       throw FoundationResponse.error(for: error)
     }

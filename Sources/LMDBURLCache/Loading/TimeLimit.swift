@@ -3,13 +3,11 @@ import FoundationNetworking
 
 /// Runs an operation, which is cancelled when a time limit has passed.
 ///
-/// - Parameter limit: The limit; nil for none.
 /// - Throws: `URLError.timedOut` after the limit; the errors of the operation.
 func withTimeLimit<Value: Sendable>(
-  _ limit: Duration?, _ operation: @escaping @Sendable () async throws -> Value
+  _ limit: Duration, _ operation: @escaping @Sendable () async throws -> Value
 ) async throws -> Value {
-  guard let limit else { return try await operation() }
-  return try await withThrowingTaskGroup { group in
+  try await withThrowingTaskGroup { group in
     group.addTask { try await operation() }
     group.addTask {
       try await Task.sleep(for: limit)

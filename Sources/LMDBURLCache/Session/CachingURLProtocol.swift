@@ -121,10 +121,13 @@ final class CachingURLProtocol: URLProtocol {
     var hop = load.firstHop(request)
     // Only a response that the session's own lookup found can be delivered at once. `load.run` looks up the others, such
     // as the stored GET for a HEAD.
-    if cachedResponse != nil, let stored = load.storedResponse(to: &hop) {
-      // Deliver a hit at once, on this queue.
-      state.withLock { $0.phase = .over }
-      return deliver(stored.response, body: stored.body)
+    if cachedResponse != nil, var first = hop {
+      if let stored = load.storedResponse(to: &first) {
+        // Deliver a hit at once, on this queue.
+        state.withLock { $0.phase = .over }
+        return deliver(stored.response, body: stored.body)
+      }
+      hop = first
     }
     queue = TaskReflection.queue(of: task)
     let this = AnyThread(urlProtocol: self)
@@ -137,16 +140,18 @@ final class CachingURLProtocol: URLProtocol {
 
   private func run(_ load: CachedLoad, _ hop: CachedLoad.Hop?) async {
     do {
+      guard let limit = load.context.resourceTimeLimit else { return try await finish(load, hop) }
       let this = AnyThread(urlProtocol: self)
-      try await withTimeLimit(load.context.resourceTimeLimit) {
-        let result = try await load.run(hop)
-        let this = this.urlProtocol as? CachingURLProtocol
-        try await this?.deliver(result, contentByteCount: load.contentByteCount(of: hop), inChunks: load.deliversChunks)
-      }
+      try await withTimeLimit(limit) { try await (this.urlProtocol as? CachingURLProtocol)?.finish(load, hop) }
     } catch {
       let error = FoundationResponse.error(for: error)
       await onTaskQueue(isLast: true) { $0.fail(error) }
     }
+  }
+
+  private func finish(_ load: CachedLoad, _ hop: CachedLoad.Hop?) async throws {
+    let result = try await load.run(hop)
+    try await deliver(result, contentByteCount: load.contentByteCount(of: hop), inChunks: load.deliversChunks)
   }
 
   /// The number of bytes after which a delivery waits until the delegate has received them.

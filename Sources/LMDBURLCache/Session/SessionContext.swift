@@ -183,7 +183,16 @@ final class SessionContext: @unchecked Sendable {
 
   /// Returns a request for the caching client; nil for one without a URL.
   func clientRequest(_ request: URLRequest, context: RequestContext, cache: LMDBURLCache) -> CachingClientRequest? {
-    guard var head = request.head else { return nil }
+    guard let head = request.head else { return nil }
+    return clientRequest(request, head, context: context, cache: cache)
+  }
+
+  /// Returns a request for the caching client.
+  ///
+  /// - Parameter head: The head of the request.
+  func clientRequest(
+    _ request: URLRequest, _ head: consuming RequestHead, context: RequestContext, cache: LMDBURLCache
+  ) -> CachingClientRequest {
     head.contentDecoding = contentDecoding(for: cache)
     if head.contentDecoding == .none { head.defaultAcceptEncoding = nil }
     var policy = RequestPolicy(request.cachePolicy)
