@@ -80,15 +80,3 @@ struct HeapReading: Sendable {
     threadCount = numbers[5]
   }
 }
-
-extension [HeapReading] {
-  /// The growth of a value in bytes per operation, as the slope of the line with the least squares of deviations.
-  func growth(of value: (HeapReading) -> Int) -> Double {
-    let points = map { (x: Double($0.operationCount), y: Double(value($0))) }
-    let count = Double(Swift.max(1, points.count))
-    let (x, y) = (points.reduce(0) { $0 + $1.x } / count, points.reduce(0) { $0 + $1.y } / count)
-    let variance = points.reduce(0) { $0 + ($1.x - x) * ($1.x - x) }
-    guard variance > 0 else { return 0 }
-    return points.reduce(0) { $0 + ($1.x - x) * ($1.y - y) } / variance
-  }
-}

@@ -19,22 +19,28 @@ struct LongRunSeries {
   private struct Growth: CustomStringConvertible {
     private let first: HeapReading?
     private let last: HeapReading?
+    private let growth: Int
     private let bytesPerOperation: Double
 
     init(_ readings: [HeapReading]) {
       let later = Array(readings.dropFirst(readings.count / 3))
       first = later.first
       last = later.last
-      bytesPerOperation = later.growth(of: \.allocatedByteCount)
+      // Medians, because responses may still be on their way to the disk at a reading.
+      func median(_ readings: ArraySlice<HeapReading>) -> (operations: Int, bytes: Int) {
+        let bytes = readings.map(\.allocatedByteCount).sorted()
+        guard let middle = readings.dropFirst(readings.count / 2).first else { return (0, 0) }
+        return (middle.operationCount, bytes[bytes.count / 2])
+      }
+      let (before, after) = (median(later.prefix(later.count / 3)), median(later.suffix(later.count / 3)))
+      growth = after.bytes - before.bytes
+      bytesPerOperation = Double(growth) / Double(max(1, after.operations - before.operations))
     }
 
     /// Whether memory is left behind: one object at each second operation, because the smallest takes 32 bytes.
     ///
     /// Less than 2 MB in total can be the content of the memory tier, which differs between readings.
-    var isLeak: Bool {
-      guard let first, let last else { return false }
-      return bytesPerOperation > 16 && bytesPerOperation * Double(last.operationCount - first.operationCount) > 2e6
-    }
+    var isLeak: Bool { bytesPerOperation > 16 && growth > 2_000_000 }
 
     var descriptors: Int { (last?.descriptorCount ?? 0) - (first?.descriptorCount ?? 0) }
 
