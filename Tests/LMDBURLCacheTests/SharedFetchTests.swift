@@ -85,7 +85,7 @@ struct SharedFetchTests {
     }
   }
 
-  @Test("A part that is cut leads data(for:) to one whole request, and ends bytes(for:) with an error")
+  @Test("A part that is cut ends bytes(for:) with an error, and the next request is for the whole")
   func cutCompletion() async throws {
     try await withCache { request in
       switch request["Range"] {
@@ -106,7 +106,8 @@ struct SharedFetchTests {
       }
       #expect(received.text.hasPrefix("01234"))
       #expect(try await cache.data(from: origin.url("/a")).0.text == "0123456789")
-      #expect(origin.requestCount == 4)
+      // The part was removed, so the next request is for the whole.
+      #expect(origin.requestCount == 3)
     }
   }
 

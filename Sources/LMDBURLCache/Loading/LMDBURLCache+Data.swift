@@ -48,7 +48,7 @@ extension LMDBURLCache {
   ) async throws -> (Data, URLResponse) {
     var load = CachedLoad(context: context, cache: self)
     load.session = session
-    guard var hop = load.firstHop(request) else { throw URLError(.badURL) }
+    guard var hop = load.firstHop(request) else { throw URLError.requestWithoutURL }
     if let stored = load.storedResponse(to: &hop) { return (stored.body, stored.response) }
     if let scheme = request.url?.scheme?.lowercased(), scheme != "http", scheme != "https" {
       // Only HTTP is cached.

@@ -88,7 +88,7 @@ struct WireTests {
     for _ in 0..<2 {
       let outcome = try await get(origin.url("/a"), session)
       #expect(try await outcome.body == expected.body.collect(upTo: 100), "\(name)")
-      #expect(outcome.value("X-A") == expected.head.fields["X-A"], "\(name)")
+      #expect(outcome.value("X-A") == expected.head.fields["X-A"].map { FieldText.displayed($0) }, "\(name)")
     }
     // A response with a malformed field is not stored.
     #expect(origin.requestCount == (expected.head.fields.isWellFormed ? 2 : 3), "\(name)")
