@@ -42,10 +42,9 @@ extension CachingClient {
   @inlinable
   func lookup(_ request: CachingClientRequest, at place: KeyPlace?) -> Storage.Entry? {
     guard let place else { return storage.lookup(request) }
-    if place.isQuery { return place.key == nil ? nil : storage.lookup(request.placed(at: place)) }
     if let key = place.key { return storage.lookup(request, at: key) }
-    // A storage that calls a program for each lookup does so for this one, too.
-    return storage.lookup(request.placed(at: place))
+    // A storage that calls a program for each lookup of a URL does so for this one, too.
+    return place.isQuery ? nil : storage.lookup(request.placed(at: place))
   }
 
   /// Calls a closure for each place at which a response to a request may be stored, until it returns false: first those of
@@ -67,16 +66,16 @@ extension CachingClient {
     var place: KeyPlace?
     var user: String?
     if request.isQuery || isForOneUser(request) {
-      guard let member = member(of: request) else { return nil }
+      guard let (member, query) = member(of: request) else { return nil }
       user = member.user
       let record = storage.keySpaceRecord(at: urlKey.urlSpace)
       if member.user != nil, options.mode == .shared {
         // Most responses of a shared cache to requests with credentials are for everybody.
-        let everybody = request.isQuery ? request.place(RequestKey.Member(content: member.content), record) : nil
+        let everybody = query.flatMap { request.place(RequestKey.Member(content: member.content), $0, record) }
         guard body(everybody) else { return everybody }
         if request.isQuery { place = everybody }
       }
-      let own = request.place(member, record)
+      let own = request.place(member, query, record)
       guard body(own) else { return own }
       if place == nil, options.mode == .private || request.isQuery { place = own }
     } else if !withoutURL {
@@ -104,18 +103,23 @@ extension CachingClient {
     request.hasCredentials && storage.usesRequestKeys
   }
 
-  /// Returns the content and the user of a request; nil for a query that goes past the cache.
+  /// Returns what distinguishes the response to a request from others of its URL, and the query; nil for a query that goes
+  /// past the cache.
   @usableFromInline
-  func member(of request: CachingClientRequest) -> RequestKey.Member? {
-    let user = request.head.credentials.map { storage.credentialDigest($0) }
-    guard request.isQuery else { return RequestKey.Member(user: user) }
-    return contentOfQuery(request).map { RequestKey.Member(content: $0, user: user) }
+  func member(of request: CachingClientRequest) -> (member: RequestKey.Member, query: KeyPlace.Query?)? {
+    let user = request.hasCredentials ? request.head.credentials.map { storage.credentialDigest($0) } : nil
+    guard request.isQuery else { return (RequestKey.Member(user: user), nil) }
+    guard let query = request.query else { return nil }
+    return (RequestKey.Member(content: digest(of: query.content), user: user), query)
   }
 
   /// Returns the digest of the content of a query, and its size; nil for another request, and for a query that goes past
   /// the cache.
   func contentOfQuery(_ request: CachingClientRequest) -> (digest: String, byteCount: Int)? {
-    guard let content = request.query?.content else { return request.place?.member.content }
+    request.query.map { digest(of: $0.content) } ?? request.place?.member.content
+  }
+
+  private func digest(of content: QueryContent) -> (digest: String, byteCount: Int) {
     var digest = ""
     content.withKeyedBytes { digest = storage.contentDigest($0) }
     return (digest, content.byteCount)
@@ -166,10 +170,10 @@ extension CachingClient {
   /// - Parameter isMemoryOnly: Whether nothing of the request may reach the disk.
   package func placeForStoring(_ request: CachingClientRequest, isMemoryOnly: Bool) -> KeyPlace? {
     guard storage.usesRequestKeys, request.isQuery || isForOneUser(request), let urlKey = request.urlKey,
-      let member = member(of: request)
+      let (member, query) = member(of: request)
     else { return nil }
     let section = section(of: nil, inSpaceAt: urlKey.urlSpace, for: request, isMemoryOnly: isMemoryOnly)
-    return KeyPlace(member, query: request.query, of: urlKey, in: section)
+    return KeyPlace(member, query: query, of: urlKey, in: section)
   }
 
   /// Returns the stored response that a newer one replaces under another key. It would still answer its own URL, or URLs
@@ -216,9 +220,9 @@ extension CachingClient {
 
 /// The places of a request. Functions of the request, because an initializer of a place would copy it.
 extension CachingClientRequest {
-  /// Returns the place in the space of the URL with a record; nil for a query without content in memory.
+  /// Returns the place in the space of the URL with a record; nil for a URL without a key.
   @usableFromInline
-  func place(_ member: RequestKey.Member, _ record: HeaderFields?) -> KeyPlace? {
+  func place(_ member: RequestKey.Member, _ query: KeyPlace.Query?, _ record: HeaderFields?) -> KeyPlace? {
     guard let urlKey else { return nil }
     var position = 0
     let section = record.flatMap { KeySpace.nextSection(in: $0, &position) }

@@ -1,4 +1,4 @@
-package import CacheModel
+import CacheModel
 import HTTPCaching
 
 #if canImport(FoundationEssentials)
@@ -11,6 +11,7 @@ import HTTPCaching
 @usableFromInline
 package final class KeyPlace: Sendable {
   /// A query, whose key contains a digest of its content.
+  @usableFromInline
   struct Query: Sendable {
     let method: String
     /// The content to send; nil for none.

@@ -196,6 +196,43 @@ func storeForEquivalents(in cache: LMDBURLCache) throws -> URLRequest {
   return same
 }
 
+/// Stores a response of 1 KB for each of some users of a URL. Returns the request of one of them.
+func storeForUsers(_ count: Int, in cache: LMDBURLCache) throws -> URLRequest {
+  let fields = ["Content-Type": "application/json", "Cache-Control": "private, max-age=2000000000", "ETag": "\"7a\""]
+  guard let url = URL(string: "http://api.example.com/v2/of-\(count)/me"),
+    let response = HTTPURLResponse(url: url, statusCode: 200, httpVersion: "HTTP/1.1", headerFields: fields)
+  else { throw URLError(.badURL) }
+  func request(_ user: Int) -> URLRequest {
+    var request = URLRequest(url: url)
+    request.setValue("Bearer eyJhbGciOiJIUzI1NiJ9.\(user).c2lnbmF0dXJl", forHTTPHeaderField: "Authorization")
+    return request
+  }
+  let body = Data(repeating: 7, count: 1 << 10)
+  for user in 0..<count {
+    cache.storeCachedResponse(CachedURLResponse(response: response, data: body), for: request(user))
+  }
+  guard cache.flush(), cache.cachedResponse(for: request(count / 2)) != nil else { fatalError("not stored") }
+  return request(count / 2)
+}
+
+/// Hits for one user of a URL. The responses are stored before the first call, and after the other calls were counted,
+/// because many of them change what an allocation costs.
+func userCalls(_ folder: String) -> [HotCall] {
+  [("data(for:), memory, the only user", 1), ("data(for:), memory, one of 5,000 users", 5000)].map { name, count in
+    var known: (LMDBURLCache, URLRequest)?
+    return HotCall(name: name) { _ in
+      if let (cache, request) = known { return load(request, through: cache) }
+      do {
+        let cache = try LMDBURLCache(
+          directory: URL(fileURLWithPath: folder + "-\(count)"), memoryCapacity: 64 << 20, diskCapacity: 64 << 20)
+        known = (cache, try storeForUsers(count, in: cache))
+      } catch {
+        fatalError("\(error)")
+      }
+    }
+  }
+}
+
 /// - Parameter redis: The socket of a Redis server; nil to leave the calls in a fleet out.
 func cacheCalls(_ folder: String, redis: String?) throws -> [HotCall] {
   let inMemory = try LMDBURLCache(
@@ -358,37 +395,16 @@ func missCall(_ name: String, _ folder: String, _ caching: CachingOptions) throw
   }
 }
 
-/// Loads new URLs over the loopback interface with `data(for:)`, one after the other.
-///
-/// The work is done by several threads. So its instructions are those of the process, minus those of a process with
-/// fewer loads.
-func loadOverNetwork(_ folder: String, count: Int) throws {
-  let port = startServer(
-    "HTTP/1.1 200 OK\r\nContent-Type: image/webp\r\nContent-Length: \(usualByteCount)\r\nServer: nginx/1.22.1\r\n"
-      + "Cache-Control: public, max-age=2000000000\r\nETag: \"5f3e-1\"\r\nAccept-Ranges: bytes\r\n"
-      + "Last-Modified: Mon, 02 Nov 2026 08:30:00 GMT\r\n\r\n" + String(repeating: "x", count: usualByteCount))
-  let cache = try LMDBURLCache(
-    directory: URL(fileURLWithPath: folder), memoryCapacity: 32 << 20, diskCapacity: 64 << 20)
-  for number in 0..<count {
-    guard let url = URL(string: "http://127.0.0.1:\(port)/images/\(number)/photo.webp") else { fatalError("no URL") }
-    try loadOnce(URLRequest(url: url), through: cache)
-  }
-  guard cache.flush(), cache.statistics.requests.stored == count else { fatalError("not stored") }
-}
-
 let folder = NSTemporaryDirectory() + "/guard-\(getpid())"
 try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
-if let count = ProcessInfo.processInfo.environment["GUARD_MISSES"].flatMap({ Int($0) }) {
-  try loadOverNetwork(folder + "/network", count: count)
-  try FileManager.default.removeItem(atPath: folder)
-  exit(0)
-}
 let chosen = CommandLine.arguments.dropFirst()
 // For a profiler: repeats a call without callgrind's own counters.
 let isProfiled = ProcessInfo.processInfo.environment["GUARD_TIMES"] != nil
 let times = ProcessInfo.processInfo.environment["GUARD_TIMES"].flatMap { Int($0) } ?? 1000
 let redis = ProcessInfo.processInfo.environment["GUARD_REDIS"]
-let calls = try storeCalls(folder + "/store") + cacheCalls(folder, redis: redis) + missCalls(folder + "/misses")
+let calls =
+  try storeCalls(folder + "/store") + cacheCalls(folder, redis: redis) + missCalls(folder + "/misses")
+  + userCalls(folder + "/users")
 for call in calls where chosen.isEmpty || chosen.contains(call.name) {
   // Warm up: one-time allocations are not counted.
   for number in 0..<20 { call.run(number) }

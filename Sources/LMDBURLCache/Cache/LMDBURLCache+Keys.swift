@@ -24,6 +24,7 @@ extension LMDBURLCache {
 
   /// The parts of a request that affect where its response is stored, as found while its cache key is created.
   private struct SelectingParts {
+    var method = "GET"
     var hasUser = false
     var hasFields = false
   }
@@ -42,15 +43,14 @@ extension LMDBURLCache {
       let selection = selection(for: request, url: url)
       (keyURL, partition) = (selection.overrides.keyURL(for: url), selection.partition)
     }
+    if let method = request.httpMethod { parts.method = method }
     return RequestKey(
-      urlString: keyURL.absoluteString, method: request.httpMethod ?? "GET", partition: partition,
-      hasUser: &parts.hasUser)
+      urlString: keyURL.absoluteString, method: parts.method, partition: partition, hasUser: &parts.hasUser)
   }
 
   /// Whether the response to a request may be stored elsewhere than under the key of its URL, in a key space.
   private func mayUseSpace(_ request: URLRequest, _ parts: SelectingParts) -> Bool {
-    let method = request.httpMethod ?? "GET"
-    guard method == "GET" else { return method == "QUERY" || method == "POST" }
+    guard parts.method == "GET" else { return parts.method == "QUERY" || parts.method == "POST" }
     return parts.hasUser || parts.hasFields && request.value(forHTTPHeaderField: "Authorization") != nil
   }
 
@@ -84,7 +84,7 @@ extension LMDBURLCache {
       let cache = Unretained(self)
       // Without a Vary key a response is for all requests without credentials.
       found = core.lookup(key, url: url) { vary in vary.fields.isEmpty || cache.use { $0.matches(vary, request) } }
-      if found == nil, core.mayHaveEquivalentURLs, request.httpMethod ?? "GET" == "GET" {
+      if found == nil, core.mayHaveEquivalentURLs, parts.method == "GET" {
         found = clientRequest(request).flatMap { lookup(request, url, as: $0, withoutURL: true) }
       }
     }
