@@ -45,7 +45,9 @@ let package = Package(
       swiftSettings: settings),
     .target(
       name: "CachingStorage",
-      dependencies: ["CachingClient", "HTTPCaching", "CacheModel", "CacheActivity", "ResponseStore"],
+      dependencies: [
+        "CachingClient", "HTTPCaching", "CacheModel", "CacheActivity", "ResponseStore", "SystemFiles",
+      ],
       swiftSettings: settings),
     .target(
       name: "CurlTransport", dependencies: ["CachingClient", "CacheModel", "HTTPCaching", "CCurl", "CZlib"],

@@ -203,7 +203,7 @@ extension CachingClient {
   ) -> KeySpace.Section? {
     func stored() -> KeySpace? { storage.keySpaceRecord(at: key).flatMap { KeySpace($0) } }
     if let section = stored()?.section(of: variation) { return section }
-    return spaceChanges.withLock { _ in
+    return state.spaceChanges.withLock { _ in
       let known = stored()
       if let section = known?.section(of: variation) { return section }
       let section = KeySpace.Section(variation)

@@ -49,8 +49,8 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   /// The lease of the machine in a fleet; nil without one.
   private let lease: FleetLease?
   let inFlightFetches: InFlightFetches
-  /// Held while the record of a key space is made or changed.
-  let spaceChanges = Mutex(())
+  /// What this client has in common with other clients of the storage.
+  let state: ClientState
   @usableFromInline let counters: RequestCounters
 
   /// Creates a caching client.
@@ -101,16 +101,17 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     self.options = options
     self.bodyLimit = bodyLimit
     self.clock = clock
-    counters = RequestCounters(activity: (storage as? any CountsActivity)?.activity ?? ActivityReference())
-    inFlightFetches = InFlightFetches { key, token in
-      StorePermit(token: token) {
-        guard storage.hasRemovals(since: $0) else { return .none }
-        return storage.effectOfRemovals(on: URL(string: key.urlString), partition: key.partition, since: &$0)
+    state =
+      (storage as? any SharesClientState)?.clientState
+      ?? ClientState(activity: ActivityReference()) { key, token in
+        guard storage.hasRemovals(since: token) else { return .none }
+        return storage.effectOfRemovals(on: URL(string: key.urlString), partition: key.partition, since: &token)
       }
-    }
+    counters = state.counters
+    inFlightFetches = state.inFlightFetches
   }
 
-  /// The counts since the client was created.
+  /// The counts since the client was created, with those of the other clients of a storage that has one state for all.
   ///
   /// They are read one after another, so they may be from slightly different times.
   public var statistics: ClientStatistics { counters.snapshot() }

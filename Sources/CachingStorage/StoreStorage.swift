@@ -16,10 +16,11 @@ public import ResponseStore
 ///     let client = CachingClient(store: store)
 ///
 /// `remove` and `invalidate` return when the removal is durable.
-public struct StoreStorage: ResponseStorage {
+public struct StoreStorage: ResponseStorage, SharesClientState {
   /// The store of the responses.
   public let store: ResponseStore
   private let options: CachingOptions
+  package let clientState: ClientState
 
   /// Creates a storage on an open store.
   ///
@@ -30,6 +31,10 @@ public struct StoreStorage: ResponseStorage {
   public init(_ store: ResponseStore, options: CachingOptions = CachingOptions()) {
     self.store = store
     self.options = options
+    clientState = ClientState(activity: store.activity) { key, token in
+      guard store.hasFailed || store.removalToken != token else { return .none }
+      return store.possibleEffectOfRemovals(on: URL(string: key.urlString), partition: key.partition, since: &token)
+    }
     store.activity.record(isOfSharedCache: options.mode == .shared)
   }
 
@@ -149,10 +154,6 @@ public struct StoreStorage: ResponseStorage {
 
   /// Returns the store's keyed digest of the content of a query.
   public func contentDigest(_ bytes: UnsafeRawBufferPointer) -> String { store.contentDigest(bytes) }
-}
-
-extension StoreStorage: CountsActivity {
-  package var activity: ActivityReference { store.activity }
 }
 
 extension CachingClient where Storage == StoreStorage {

@@ -166,7 +166,7 @@ struct ConfigurationTests {
       }
       let kept = HTTPCookieStorage.shared.cookies(for: origin.url("/")) ?? []
       #expect(!kept.contains { $0.name == "lmdburlcache-user" })
-      #expect(fixture.cache.core.options.loadConfiguration.urlCredentialStorage == nil)
+      #expect(fixture.cache.options.loadConfiguration.urlCredentialStorage == nil)
       #expect(LMDBURLCache.Options().loadConfiguration.urlCredentialStorage == nil)
     }
   }
@@ -202,7 +202,7 @@ struct ConfigurationTests {
       func isDecoded(_ path: String) throws -> Bool {
         let found = fixture.cache.cachedResponse(for: URLRequest(url: origin.url(path)))
         let stored = try #require(found as? LMDBCachedURLResponse)
-        return stored.freshness.flags.contains(.decoded)
+        return stored.entry.freshness.flags.contains(.decoded)
       }
       fixture.cache.minCacheInterval = 0
       for round in 0..<3 {

@@ -20,7 +20,7 @@ struct DefaultLogTests {
         close(ends[0])
       }
       LMDBURLCache.Options().log("The disk is full")
-      LMDBURLCache.Options().storeOptions(diskCapacity: 1 << 20).log("The disk is full")
+      ResponseCache.Options().storeOptions(diskCapacity: 1 << 20).log("The disk is full")
       exit(0)
     }
   }

@@ -249,9 +249,9 @@ struct FoundationFactsTests {
     let response = CacheableResponse(
       status: 200, fields: ["Content-Type": "text/plain"], body: Data("b".utf8), freshness: .unknown(at: Date()),
       vary: .init(fields: []))
-    let stored: CachedURLResponse = LMDBCachedURLResponse(response, for: key, storedAt: Date())
+    let stored: CachedURLResponse = LMDBCachedURLResponse(CacheEntry(response, for: key, storedAt: Date()))
     #expect(stored.data.text == "b")
     #expect(stored.response.mimeType == "text/plain")
-    #expect(stored == LMDBCachedURLResponse(response, for: key, storedAt: Date()))
+    #expect(stored == LMDBCachedURLResponse(CacheEntry(response, for: key, storedAt: Date())))
   }
 }

@@ -156,7 +156,7 @@ struct RemovalReachTests {
       gate.open()
       #expect(try await early.0.text == "old")
       #expect(!cache.isCached(url))
-      #expect(cache.cachingClient.statistics.storageRefusals["invalidated-in-flight"] == 1)
+      #expect(cache.client.statistics.storageRefusals["invalidated-in-flight"] == 1)
       cache.flush()
       #expect(cache.core.store?.entryCount == 0)
     }

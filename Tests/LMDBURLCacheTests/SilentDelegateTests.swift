@@ -39,7 +39,7 @@ struct SilentDelegateTests {
       await origin.waitForRequests(count: 1)
       let session = fixture.session()
       async let other = session.data(from: origin.url("/x")).0.text
-      while fixture.cache.cachingClient.statistics.waiting < 1 { await Task.yield() }
+      while fixture.cache.client.statistics.waiting < 1 { await Task.yield() }
       gate.open()
       #expect(try await other == "body")
       await delegate.waitUntilEnded()

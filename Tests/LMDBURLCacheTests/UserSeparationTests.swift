@@ -36,7 +36,7 @@ struct UserSeparationTests {
             #expect(text == page(of: user))
           }
         }
-        while origin.requestCount + fixture.cache.cachingClient.statistics.waiting < 3 { await Task.yield() }
+        while origin.requestCount + fixture.cache.client.statistics.waiting < 3 { await Task.yield() }
         gate.open()
         try await group.waitForAll()
       }
@@ -73,7 +73,7 @@ struct UserSeparationTests {
     } _: { (fixture, origin) async throws in
       _ = try await fixture.cache.data(from: url("alice", origin))
       let request = URLRequest(url: url("alice", origin))
-      let record = try #require(fixture.cache.lookup(request))
+      let record = try #require(fixture.cache.lookup(request)).entry
       #expect(record.key.urlString == url(nil, origin).absoluteString)
       #expect(!String(decoding: record.key.bytes, as: UTF8.self).contains("alice"))
       #expect(record.vary.fields.map(\.name) == ["authorization"])

@@ -1,5 +1,6 @@
 import CacheModel
 import CachingClient
+import CachingStorage
 import Foundation
 import FoundationNetworking
 import HTTPCaching
@@ -16,8 +17,8 @@ extension LMDBURLCache {
   private func selection(
     for request: URLRequest, url: URL
   ) -> (partition: String, overrides: RequestOverrides) {
-    let (partition, overrides) = (core.options.partition(request), core.options.overrides?(request))
-    return core.options.rules.apply(to: url, partition: partition, overrides: overrides) { name in
+    let (partition, overrides) = (options.partition(request), options.overrides?(request))
+    return options.rules.apply(to: url, partition: partition, overrides: overrides) { name in
       HeaderFields(foundation: request.allHTTPHeaderFields).values(of: name)
     }
   }
@@ -37,8 +38,8 @@ extension LMDBURLCache {
       parts.hasFields = true
     }
     var (keyURL, partition) = (url, "")
-    if core.options.overrides == nil, core.options.rules.isEmpty {
-      partition = core.options.partition(request)
+    if options.overrides == nil, options.rules.isEmpty {
+      partition = options.partition(request)
     } else {
       let selection = selection(for: request, url: url)
       (keyURL, partition) = (selection.overrides.keyURL(for: url), selection.partition)
@@ -56,8 +57,8 @@ extension LMDBURLCache {
 
   /// Returns the request for the caching client if its response may be stored in a key space; nil otherwise.
   private func spaceRequest(_ request: URLRequest, _ parts: SelectingParts) -> CachingClientRequest? {
-    guard mayUseSpace(request, parts), let client = clientRequest(request) else { return nil }
-    return client.isQuery || client.head.method == "GET" ? client : nil
+    guard mayUseSpace(request, parts), let space = clientRequest(request) else { return nil }
+    return space.isQuery || space.head.method == "GET" ? space : nil
   }
 
   /// Returns the cache key under which a response to a request is stored, and makes the record of its key space; nil if
@@ -68,24 +69,28 @@ extension LMDBURLCache {
     var parts = SelectingParts()
     guard let url = request.url, let key = urlKey(for: request, url: url, parts: &parts) else { return nil }
     guard let space = spaceRequest(request, parts) else { return key }
-    return cachingClient.placeForStoring(space, isMemoryOnly: isMemoryOnly())?.key ?? (space.isQuery ? nil : key)
+    return client.placeForStoring(space, isMemoryOnly: isMemoryOnly())?.key ?? (space.isQuery ? nil : key)
   }
 
   /// Returns the stored response for a request, like ``cachedResponse(for:)``.
   func lookup(_ request: URLRequest) -> LMDBCachedURLResponse? {
+    lookupEntry(request).map { LMDBCachedURLResponse($0, askedURL: request.url) }
+  }
+
+  private func lookupEntry(_ request: URLRequest) -> CacheEntry? {
     var parts = SelectingParts()
     guard let url = request.url, let key = urlKey(for: request, url: url, parts: &parts), !core.isCutOff else {
       return nil
     }
-    var found: LMDBCachedURLResponse?
+    var found: CacheEntry?
     if let space = spaceRequest(request, parts) {
-      found = lookup(request, url, as: space)
+      found = lookup(request, as: space)
     } else {
       let cache = Unretained(self)
       // Without a Vary key a response is for all requests without credentials.
-      found = core.lookup(key, url: url) { vary in vary.fields.isEmpty || cache.use { $0.matches(vary, request) } }
+      found = core.lookup(key) { vary in vary.fields.isEmpty || cache.use { $0.matches(vary, request) } }
       if found == nil, core.mayHaveEquivalentURLs, parts.method == "GET" {
-        found = clientRequest(request).flatMap { lookup(request, url, as: $0, withoutURL: true) }
+        found = clientRequest(request).flatMap { lookup(request, as: $0, withoutURL: true) }
       }
     }
     // The caller would use a suspect response without a validation.
@@ -95,12 +100,12 @@ extension LMDBURLCache {
 
   /// Returns the stored response for a request at the places of the same request to the caching client.
   private func lookup(
-    _ request: URLRequest, _ url: URL, as client: CachingClientRequest, withoutURL: Bool = false
-  ) -> LMDBCachedURLResponse? {
-    var found: LMDBCachedURLResponse?
-    _ = cachingClient.forEachPlace(of: client, withoutURL: withoutURL) { place in
-      if let key = place.map({ $0.key }) ?? client.key {
-        found = core.lookup(key, url: url) { matches($0, request) }
+    _ request: URLRequest, as space: CachingClientRequest, withoutURL: Bool = false
+  ) -> CacheEntry? {
+    var found: CacheEntry?
+    _ = client.forEachPlace(of: space, withoutURL: withoutURL) { place in
+      if let key = place.map({ $0.key }) ?? space.key {
+        found = core.lookup(key) { matches($0, request) }
       }
       return found == nil
     }
@@ -121,9 +126,9 @@ extension LMDBURLCache {
     var parts = SelectingParts()
     guard let key = urlKey(for: request, url: url, parts: &parts) else { return false }
     if core.lookup(key, where: { _ in true }) != nil { return true }
-    guard core.mayHaveEquivalentURLs, let client = clientRequest(request) else { return false }
+    guard core.mayHaveEquivalentURLs, let space = clientRequest(request) else { return false }
     var isStored = false
-    _ = cachingClient.forEachPlace(of: client, withoutURL: true) { place in
+    _ = client.forEachPlace(of: space, withoutURL: true) { place in
       if let key = place?.key { isStored = core.lookup(key, where: { _ in true }) != nil }
       return !isStored
     }
@@ -132,11 +137,11 @@ extension LMDBURLCache {
 
   /// Returns the key of the response for equivalent URLs that would answer a request; nil if there is none.
   func keyOfStoredEquivalent(of request: URLRequest) -> RequestKey? {
-    guard core.mayHaveEquivalentURLs, let client = clientRequest(request), client.head.method == "GET" else {
+    guard core.mayHaveEquivalentURLs, let space = clientRequest(request), space.head.method == "GET" else {
       return nil
     }
     var found: RequestKey?
-    _ = cachingClient.forEachPlace(of: client, withoutURL: true) { place in
+    _ = client.forEachPlace(of: space, withoutURL: true) { place in
       guard let place, !place.isForURL, let key = place.key else { return true }
       if core.lookup(key, where: { matches($0, request) }) != nil { found = key }
       return found == nil
@@ -155,18 +160,18 @@ extension LMDBURLCache {
   func removedResponses(for request: URLRequest) -> RemovedResponses? {
     var parts = SelectingParts()
     guard let url = request.url, let key = urlKey(for: request, url: url, parts: &parts) else { return nil }
-    guard let client = spaceRequest(request, parts), client.isQuery, let urlKey = client.key else {
+    guard let space = spaceRequest(request, parts), space.isQuery, let urlKey = space.key else {
       return .resource(key)
     }
     // The keys of queries differ between machines, so all queries of the URL are removed.
-    let keys = core.fleet == nil ? cachingClient.lookups(of: client).compactMap(\.key) : [urlKey.urlSpace]
+    let keys = core.fleet == nil ? client.lookups(of: space).compactMap(\.key) : [urlKey.urlSpace]
     return .query(keys, urlKey: urlKey)
   }
 
   /// Whether `no-store` in a request or a response keeps it off the disk.
   func forbidsStoring(_ cached: CachedURLResponse, for request: URLRequest) -> Bool {
     guard let response = cached.response as? HTTPURLResponse, let head = request.head else { return false }
-    let options = core.options.caching
+    let options = options.caching
     return ManualStorage.forbidsStoring(request: head, response: response.head, options: options)
   }
 
@@ -175,32 +180,32 @@ extension LMDBURLCache {
   /// - Returns: The entry, whether it may be stored on disk, and the rule because of which it is stored nowhere.
   func makeEntry(
     from cached: CachedURLResponse, for request: URLRequest, _ key: RequestKey
-  ) -> (response: LMDBCachedURLResponse, allowsDiskStorage: Bool, refusal: Rule?) {
+  ) -> (response: CacheEntry, allowsDiskStorage: Bool, refusal: Rule?) {
     let attachment = ResponseAttachment(cached, for: key)?.bytes
     guard let response = cached.response as? HTTPURLResponse, let head = request.head else {
       let vary = request.head.map {
         VaryKey(request: $0, response: HeaderFields(), credentialDigest: core.credentialDigest)
       }
-      let response = LMDBCachedURLResponse(
+      let response = CacheEntry(
         CacheableResponse(
           status: 0, fields: HeaderFields(), body: cached.data, freshness: .unknown(at: core.now),
           vary: vary ?? VaryKey(fields: [])),
-        for: key, attachment: attachment, storedAt: core.now, copying: cached)
+        for: key, attachment: attachment, storedAt: core.now, prepared: PreparedURLResponse(copying: cached))
       return (response, true, nil)
     }
     let received = response.head
     let overrides = overrides(for: request).resolved(forContentType: received.fields["Content-Type"])
     let seen = overrides.applied(to: received)
     let manual = ManualStorage(
-      request: head, response: seen, responseTime: core.now, options: core.options.caching)
+      request: head, response: seen, responseTime: core.now, options: options.caching)
     var freshness = overrides.applied(to: manual.freshness, status: response.statusCode)
     // Callers have the content as a session delivers it.
     if manual.fields.contains("Content-Encoding") { freshness.flags.insert(.decoded) }
-    let stored = LMDBCachedURLResponse(
+    let stored = CacheEntry(
       CacheableResponse(
         status: response.statusCode, fields: manual.fields, body: cached.data, freshness: freshness,
         vary: VaryKey(request: head, response: manual.fields, credentialDigest: core.credentialDigest)),
-      for: key, attachment: attachment, storedAt: core.now, copying: cached)
+      for: key, attachment: attachment, storedAt: core.now, prepared: PreparedURLResponse(copying: cached))
     let allowsDiskStorage =
       !manual.forbidsStoring && core.meetsMinimumLifetime(stored.freshness) { manual.hasExplicitLifetime }
     var refusal = seen.fields.isStorable ? nil : Rule.tooManyFields

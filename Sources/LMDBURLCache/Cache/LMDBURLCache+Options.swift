@@ -1,4 +1,5 @@
 public import CachingClient
+import CachingStorage
 import CurlTransport
 import Foundation
 import FoundationNetworking
@@ -160,13 +161,17 @@ extension LMDBURLCache {
       if case .curl(let configuration) = transport { configuration } else { nil }
     }
 
-    func storeOptions(diskCapacity: Int) -> ResponseStore.Options {
-      var options = ResponseStore.Options(capacityByteCount: diskCapacity)
-      options.clock = clock
+    /// The options of the cache without Foundation's types.
+    var ofStorage: ResponseCache.Options {
+      var options = ResponseCache.Options()
+      options.caching = caching
+      options.maximumStoredBodyByteCount = maximumStoredBodyByteCount
+      options.fleet = fleet
       options.allowsUntrustedDirectory = allowsUntrustedDirectory
       options.verifiesEveryRead = verifiesEveryRead
-      options.isInFleet = fleet != nil
+      options.clock = clock
       options.log = log
+      options.recordsMode = recordsMode
       return options
     }
   }

@@ -1,4 +1,5 @@
 import CacheModel
+import CachingStorage
 import Foundation
 import FoundationNetworking
 import HTTPCaching
@@ -56,21 +57,13 @@ extension LMDBURLCache {
   ///   made durable. This includes responses that were lost before the disk recovered or an empty store replaced a
   ///   corrupt one. The log has the reason.
   @discardableResult
-  public func flush() -> Bool {
-    do {
-      try core.connection.flush()
-      return true
-    } catch {
-      core.options.log("LMDBURLCache: \(error)")
-      return false
-    }
-  }
+  public func flush() -> Bool { storage.flush() }
 
   /// Waits until no background revalidation (RFC 5861, section 3) is running.
   ///
   /// Call this before ``flush()`` in a process that is about to exit, to keep the revalidated responses.
   public func finishBackgroundWork() async {
-    await cachingClientInUse?.finishBackgroundWork()
+    await client.finishBackgroundWork()
   }
 
   /// Leaves the fleet, so that purges do not wait for this process when it has ended. Then stored responses are validated
@@ -78,30 +71,16 @@ extension LMDBURLCache {
   ///
   /// The end of the cache's lifetime does the same, but a task that has returned may release the cache after the process
   /// has exited.
-  package func leaveFleet() { core.fleet?.leave() }
+  package func leaveFleet() { storage.leaveFleet() }
 
   /// Removes the responses that a scope covers. If there can be none, logs why, because the caller expects a removal.
   private func remove(validating scope: PurgeScope) {
     guard let removal = removalScope(of: scope) else {
-      return core.options.log("LMDBURLCache: Nothing was removed: \(scope.mistake)")
+      return options.log("LMDBURLCache: Nothing was removed: \(scope.mistake)")
     }
     remove(removal)
   }
 
   /// Removes the responses that a scope covers on all machines.
-  func remove(_ scope: RemovalScope) {
-    let removal = Removal(scope)
-    core.postingToFleet([removal]) { removeHere(removal) }
-  }
-
-  /// Carries out a removal on this machine. The caller posts it to the fleet.
-  func removeHere(_ removal: Removal) {
-    revokeStorePermits(removal)
-    core.remove(removal)
-  }
-
-  /// Keeps in-flight fetches from storing responses that a removal covers. Call this before the removal.
-  func revokeStorePermits(_ removal: Removal) {
-    cachingClientInUse?.revokeStorePermits(isSoft: removal.effect != .remove) { removal.scope.mayCover($0) }
-  }
+  func remove(_ scope: RemovalScope) { storage.removeEverywhere(Removal(scope)) }
 }

@@ -1,4 +1,5 @@
-import CachingClient
+public import CachingClient
+public import CachingStorage
 import Foundation
 import FoundationNetworking
 import HTTPCaching
@@ -19,12 +20,20 @@ import Synchronization
 ///
 /// `@unchecked Sendable` like its superclass: its own properties are constant and `Sendable`.
 open class LMDBURLCache: URLCache, @unchecked Sendable {
-  let core: TieredStorage
-  private let clientReference = AtomicOnceReference<CachingClient<CacheStorage>>()
+  /// The cache without Foundation's types, of which this object is the interface.
+  package let storage: ResponseCache
+  /// The options of the cache.
+  let options: Options
+  /// The codings that the transport of the options removes from content.
+  let contentDecoding: ContentDecoding
+  private let clientReference = AtomicOnceReference<CachingClient<ResponseCache>>()
   private let contextReference = AtomicOnceReference<SessionContext>()
   private let hasReportedSession = Atomic(false)
   /// The transports of loads that use this cache.
   let sessionTransports = SessionTransports()
+
+  /// The two tiers.
+  package var core: TieredStorage { storage.tiers }
 
   // MARK: Creating a cache
 
@@ -43,22 +52,16 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   ///   disk capacity is too small; a client certificate cannot be read. An error of the fleet tier, if its files in the
   ///   directory cannot be used.
   public init(directory: URL, memoryCapacity: Int, diskCapacity: Int, options: Options = Options()) throws {
-    Self.check(memoryCapacity: memoryCapacity, diskCapacity: diskCapacity)
     ProgramCredentials.beginRecording()
     let path = try ArgumentChecks.path(of: directory)
-    try ArgumentChecks.check(diskCapacity: diskCapacity, directory: path)
-    let options = try options.separatingClients(directory: path)
-    ArgumentChecks.issue(withMemoryCapacity: memoryCapacity).map { options.log($0) }
-    let usesDisk = diskCapacity >= ResponseStore.minimumCapacityByteCount
-    if options.fleet != nil, !usesDisk { throw ResponseStore.fleetNeedsDisk(directory: path) }
-    let (store, failure) = Self.openStore(directory: path, diskCapacity: diskCapacity, options: options)
-    if let failure, usesDisk { throw failure }
-    let connection = StoreConnection(
-      directory: path, store: store, failure: failure, memory: MemoryTier(capacityByteCount: memoryCapacity),
-      diskCapacity: diskCapacity, options: options)
-    core = TieredStorage(connection, fleet: try options.joinFleet(directory: path))
-    // The superclass creates the directory that it gets, so do not pass the path without a disk tier.
-    super.init(memoryCapacity: 0, diskCapacity: 0, diskPath: store == nil ? NSTemporaryDirectory() : path)
+    self.options = try options.separatingClients(directory: path)
+    contentDecoding = options.contentDecoding
+    let interceptor = FoundationInterceptor()
+    storage = try ResponseCache(
+      directory: path, memoryCapacity: memoryCapacity, diskCapacity: diskCapacity, options: self.options.ofStorage,
+      interceptor: interceptor)
+    super.init(memoryCapacity: 0, diskCapacity: 0, diskPath: Self.superclassPath(path, storage))
+    interceptor.attach(to: self)
   }
 
   /// Opens a cache; this is `URLCache`'s initializer, which cannot fail.
@@ -73,20 +76,22 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   ///   - path: A name for a directory in the user's caches directory, or an absolute path. Nil for
   ///     ``defaultCachePath``.
   public override init(memoryCapacity: Int, diskCapacity: Int, diskPath path: String?) {
-    Self.check(memoryCapacity: memoryCapacity, diskCapacity: diskCapacity)
     ProgramCredentials.beginRecording()
-    let options = Options()
+    options = Options()
+    contentDecoding = options.contentDecoding
     let path = Self.resolve(path)
-    ArgumentChecks.issue(withDiskCapacity: diskCapacity).map { options.log($0) }
-    ArgumentChecks.issue(withMemoryCapacity: memoryCapacity).map { options.log($0) }
-    let (store, failure) = Self.openStore(directory: path, diskCapacity: diskCapacity, options: options)
-    core = TieredStorage(
-      StoreConnection(
-        directory: path, store: store, failure: failure, memory: MemoryTier(capacityByteCount: memoryCapacity),
-        diskCapacity: diskCapacity, options: options))
-    // The superclass creates the directory that it gets, so do not pass a path that the store could not use.
-    super.init(
-      memoryCapacity: 0, diskCapacity: 0, diskPath: store == nil ? NSTemporaryDirectory() : path)
+    let interceptor = FoundationInterceptor()
+    storage = ResponseCache(
+      directoryIfUsable: path, memoryCapacity: memoryCapacity, diskCapacity: diskCapacity, options: options.ofStorage,
+      interceptor: interceptor)
+    super.init(memoryCapacity: 0, diskCapacity: 0, diskPath: Self.superclassPath(path, storage))
+    interceptor.attach(to: self)
+  }
+
+  /// Returns a path for the superclass, which creates the directory that it gets: another one than the cache's if the
+  /// cache does not use that.
+  private static func superclassPath(_ path: String, _ storage: ResponseCache) -> String {
+    storage.tiers.connection.openStore.load() == nil ? NSTemporaryDirectory() : path
   }
 
   /// Opens a cache like `init(memoryCapacity:diskCapacity:diskPath:)`, in a directory or in ``defaultCachePath``.
@@ -110,18 +115,6 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   /// The directory of a cache without a path: `LMDBURLCache` in the user's caches directory.
   public static var defaultCachePath: String { resolve("LMDBURLCache") }
 
-  /// Opens the store of a directory, or returns why it cannot be opened; neither if a cache without a disk tier finds
-  /// none.
-  private static func openStore(
-    directory: String, diskCapacity: Int, options: Options
-  ) -> (store: ResponseStore?, failure: StoreError?) {
-    do throws(StoreError) {
-      return (try StoreConnection.open(directory: directory, diskCapacity: diskCapacity, options: options), nil)
-    } catch {
-      return (nil, error.code == .notFound ? nil : error)
-    }
-  }
-
   private static func resolve(_ path: String?) -> String {
     guard let path, !path.isEmpty else { return defaultCachePath }
     guard !path.hasPrefix("/") else { return path }
@@ -131,37 +124,21 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     return caches.appendingPathComponent(path).path
   }
 
-  private static func check(memoryCapacity: Int, diskCapacity: Int) {
-    // The message of `precondition` would be missing in release builds.
-    for (name, capacity) in [("memory", memoryCapacity), ("disk", diskCapacity)] where capacity < 0 {
-      fatalError("LMDBURLCache: the \(name) capacity of a cache cannot be negative (\(capacity)).")
-    }
-  }
-
-  /// The caching client of sessions and ``data(for:)``.
+  /// The caching client of sessions and ``data(for:)``, for requests without Foundation's types.
   ///
-  /// It is created on first use, because it may refer to this object.
-  var cachingClient: CachingClient<CacheStorage> {
-    clientReference.load {
-      CachingClient(
-        storage: CacheStorage(tiers: core, detour: isSubclass ? SubclassDetour(self) : nil),
-        options: core.options.caching, lease: core.lease,
-        bodyLimit: { [core] in core.maximumSessionBodyByteCount }, clock: core.options.clock,
-        whenTooLarge: { [core] in core.reportSizeRefusal($0) })
-    }
-  }
+  /// It shares the fetches in flight and the counts with other clients of this cache. An adapter for another HTTP client
+  /// uses it:
+  ///
+  ///     let response = try await cache.client.respond(to: CachingClientRequest(head: head), over: transport)
+  public var client: CachingClient<ResponseCache> { clientReference.load { CachingClient(storage) } }
 
   /// Whether methods may be overridden.
   var isSubclass: Bool { type(of: self) != LMDBURLCache.self }
 
-  /// The caching client, if it was used before.
-  var cachingClientInUse: CachingClient<CacheStorage>? { clientReference.load() }
-
   /// The context of loads without a session: it only provides the configuration and the transports of the options.
   var ownContext: SessionContext {
-    // Captures the storage, because a copy of the options would retain each of their members in every load.
-    contextReference.load { [core] in
-      SessionContext(configuration: core.options.loadConfiguration, curl: core.options.curlConfiguration)
+    contextReference.load {
+      SessionContext(configuration: options.loadConfiguration, curl: options.curlConfiguration)
     }
   }
 
@@ -190,38 +167,31 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   /// A larger response is stored on disk only. Lowering the value evicts at once. A value above 0 that no response fits is
   /// logged. Negative values trap.
   open override var memoryCapacity: Int {
-    get { core.memory.capacityByteCount }
-    set {
-      Self.check(memoryCapacity: newValue, diskCapacity: 0)
-      ArgumentChecks.issue(withMemoryCapacity: newValue).map { core.options.log($0) }
-      core.memory.capacityByteCount = newValue
-    }
+    get { storage.memoryCapacity }
+    set { storage.memoryCapacity = newValue }
   }
 
   /// The maximum size of the directory on disk in bytes, for all processes that use it.
   ///
   /// This is the capacity in effect: the last one that any cache of the directory was opened with or set. Lowering the
-  /// value evicts before the assignment returns. A value below ``minimumDiskCapacity`` empties the disk tier, and is logged unless it is 0. If a value
-  /// cannot be applied, the cache logs why and keeps the previous one. Negative values trap.
+  /// value evicts before the assignment returns. A value below ``minimumDiskCapacity`` empties the disk tier, and is
+  /// logged unless it is 0. If a value cannot be applied, the cache logs why and keeps the previous one. Negative values
+  /// trap.
   ///
   /// The data file takes at least 0.8 MB and 1/128 of the size that it once had. With a lower capacity, the next process
   /// that opens the directory alone starts with an empty disk tier.
   open override var diskCapacity: Int {
-    get { core.connection.directoryCapacity }
-    set {
-      Self.check(memoryCapacity: 0, diskCapacity: newValue)
-      ArgumentChecks.issue(withDiskCapacity: newValue).map { core.options.log($0) }
-      core.setDiskCapacity(newValue)
-    }
+    get { storage.diskCapacity }
+    set { storage.diskCapacity = newValue }
   }
 
   /// The size of the memory tier in bytes: bodies, header fields, keys, and an estimate for object overhead.
-  open override var currentMemoryUsage: Int { core.memory.byteCount }
+  open override var currentMemoryUsage: Int { storage.memoryByteCount }
 
   /// The size of the directory's files on disk in bytes: their allocated blocks, not their lengths.
   ///
   /// - Complexity: A few system calls.
-  open override var currentDiskUsage: Int { core.connection.diskByteCount }
+  open override var currentDiskUsage: Int { storage.diskByteCount }
 
   // MARK: Lookups and stores
 
@@ -251,7 +221,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
       isMemoryOnly: isMemoryOnly && !ignoreMemoryOnlyStoragePolicy || forbidsStoring(cachedResponse, for: request))
     guard let key else { return }
     let operation = isSubclass ? SubclassDetour.takeOperation(for: cachedResponse, in: self) : nil
-    guard let own = cachedResponse as? LMDBCachedURLResponse, own.key == key else {
+    guard let own = (cachedResponse as? LMDBCachedURLResponse)?.entry, own.key == key else {
       let (response, allowsDiskStorage, refusal) = makeEntry(from: cachedResponse, for: request, key)
       if let refusal {
         core.refuse(refusal, of: key)
@@ -268,13 +238,13 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     }
     // A copy, because the response may be in the memory tier, with another position in the order of removals.
     insert(
-      LMDBCachedURLResponse(own), reachesDisk: core.allowsDiskStorage(own, isMemoryOnly: isMemoryOnly) { request.head },
+      own.copy(), reachesDisk: core.allowsDiskStorage(own, isMemoryOnly: isMemoryOnly) { request.head },
       operation)
   }
 
   /// Inserts a response that a caller stores, or that an override stores for the caching client.
   private func insert(
-    _ response: LMDBCachedURLResponse, reachesDisk: Bool, _ operation: SubclassDetour.Operation?
+    _ response: CacheEntry, reachesDisk: Bool, _ operation: SubclassDetour.Operation?
   ) {
     let outcome =
       switch operation {
@@ -304,7 +274,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   /// Logs, once, that a session asks this cache without storing what it fetches.
   private func reportSessionWithoutCaching() {
     guard !hasReportedSession.exchange(true, ordering: .relaxed) else { return }
-    core.options.log(
+    options.log(
       "LMDBURLCache: A URLSession has this cache as its urlCache, but does not store what it fetches, because its "
         + "configuration does not come from caching(with:). Write "
         + "URLSession(configuration: configuration.caching(with: cache))")
@@ -327,13 +297,13 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     switch removed {
     case .resource(let key):
       core.postingToFleet([Removal(.resource(key))]) {
-        cachingClientInUse?.revokeStorePermits { $0 == key }
+        storage.clientState.revokeStorePermits { $0 == key }
         var token = core.connection.removalToken
         core.remove(resources: [key], movingPast: &token, of: nil)
       }
     case .query(let keys, let urlKey):
       core.postingToFleet(keys.map { Removal(.key($0.bytes)) }) {
-        cachingClientInUse?.revokeStorePermits { $0 == urlKey }
+        storage.clientState.revokeStorePermits { $0 == urlKey }
         core.remove(keys)
       }
     }

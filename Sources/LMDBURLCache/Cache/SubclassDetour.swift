@@ -1,5 +1,6 @@
 import CacheModel
 import CachingClient
+import CachingStorage
 import Foundation
 import FoundationNetworking
 import HTTPCaching
@@ -18,7 +19,7 @@ final class SubclassDetour: @unchecked Sendable {
     /// Inserts the response, unless a removal or an invalidation has covered it since the origin was asked.
     case insert(askedAt: RemovalToken?, isRevoked: @Sendable () -> Bool)
     /// Applies its fields and freshness to a stored response (RFC 9111, section 4.3.4).
-    case update(LMDBCachedURLResponse, askedAt: RemovalToken)
+    case update(CacheEntry, askedAt: RemovalToken)
   }
 
   /// An operation that was requested from a cache, until `super` takes it.
@@ -52,9 +53,9 @@ final class SubclassDetour: @unchecked Sendable {
   }
 
   /// Calls the store method for a task if the request belongs to one, otherwise the store method for a request.
-  func store(_ response: LMDBCachedURLResponse, _ operation: Operation, for request: CachingClientRequest) {
+  func store(_ entry: CacheEntry, _ operation: Operation, for request: CachingClientRequest) {
     guard let cache else { return }
-    response.requestedOperation.storeIfNil(RequestedOperation(operation, of: self))
+    let response = LMDBCachedURLResponse(entry, requestedOperation: RequestedOperation(operation, of: self))
     Self.$current.withValue(Current(detour: self, operation: operation)) {
       if let task = (request.context as? RequestContext)?.task, request.head.method == "GET",
         task.currentRequest?.httpMethod ?? "GET" == "GET"
@@ -70,7 +71,7 @@ final class SubclassDetour: @unchecked Sendable {
   ///
   /// The response is the caching client's or a copy of it.
   static func takeOperation(for response: CachedURLResponse, in cache: LMDBURLCache) -> Operation? {
-    if let requested = (response as? LMDBCachedURLResponse)?.requestedOperation.load(),
+    if let requested = (response as? LMDBCachedURLResponse)?.requestedOperation,
       requested.detour.cache === cache, let own = requested.take()
     {
       return own
@@ -101,13 +102,5 @@ extension CachingClientRequest {
     request.httpBody = nil
     request.httpBodyStream = nil
     return request
-  }
-
-  /// The head of ``storageRequest``.
-  var storageHead: RequestHead {
-    guard head.method != "GET" else { return head }
-    var head = head
-    head.method = "GET"
-    return head
   }
 }

@@ -1,25 +1,9 @@
-import CacheActivity
-import CachingClient
+public import CachingStorage
 import ResponseStore
 
 extension LMDBURLCache {
   /// Counters of a cache, and its present contents.
-  ///
-  /// The numbers are not a consistent snapshot.
-  public struct Statistics: Sendable, Hashable {
-    /// Requests of this process's sessions and of ``LMDBURLCache/data(for:)``, by the source of the response.
-    public var requests: ClientStatistics
-    /// The disk tier: this process's lookups, writes and removals by reason, and the bytes and entries of the store.
-    ///
-    /// Nil without a disk tier.
-    public var disk: StoreStatistics?
-    /// The counts of all processes that use or used the directory. Nil without a disk tier.
-    public var directory: DirectoryStatistics?
-    /// The number of responses in the memory tier.
-    public var memoryEntryCount: Int
-    /// The size of the memory tier in bytes.
-    public var memoryByteCount: Int
-  }
+  public typealias Statistics = ResponseCache.Statistics
 
   /// The responses on disk, without their bodies.
   ///
@@ -39,9 +23,5 @@ extension LMDBURLCache {
   /// The statistics of this cache in this process, and of its directory.
   ///
   /// - Complexity: O(entries in the memory tier), which are counted; the rest is constant.
-  public var statistics: Statistics {
-    Statistics(
-      requests: cachingClient.statistics, disk: core.store?.statistics, directory: core.store?.directoryStatistics,
-      memoryEntryCount: core.memory.entryCount, memoryByteCount: core.memory.byteCount)
-  }
+  public var statistics: Statistics { storage.statistics }
 }

@@ -1,4 +1,5 @@
 import CachingClient
+import CachingStorage
 import Foundation
 import FoundationNetworking
 import HTTPCaching
@@ -44,9 +45,15 @@ public struct CacheProvenance: Sendable, CustomStringConvertible {
   /// fetch of another request has the outcome of that fetch.
   public var storage: StorageOutcome { report?.outcome ?? .stored }
 
-  init<Entry>(_ response: CachingClientResponse<Entry>, tier: Tier?) {
+  init(_ response: CachingClientResponse<CacheEntry>) {
     source = response.source
-    self.tier = response.reason == .fleet ? .fleet : tier
+    tier =
+      switch response.entry?.tier {
+      case _ where response.reason == .fleet: .fleet
+      case .memory: .memory
+      case .disk: .disk
+      case nil: nil
+      }
     age = response.age
     reason = response.reason
     report = response.storageReport

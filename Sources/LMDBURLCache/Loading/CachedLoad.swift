@@ -8,7 +8,7 @@ import Synchronization
 ///
 /// Each hop of a redirect is a separate client request under its own URL.
 struct CachedLoad: Sendable {
-  typealias Client = CachingClient<CacheStorage>
+  typealias Client = CachingClient<ResponseCache>
 
   let context: SessionContext
   let cache: LMDBURLCache
@@ -36,7 +36,7 @@ struct CachedLoad: Sendable {
     fileprivate(set) var clientRequest: CachingClientRequest
     fileprivate var stored: Client.Response?
     /// The result of a lookup that found no response to serve at once.
-    fileprivate var lookup: LookupResult<CacheStorage.Entry>?
+    fileprivate var lookup: LookupResult<CacheEntry>?
   }
 
   /// The final response after redirects, and its request. The body may not have arrived yet.
@@ -107,7 +107,7 @@ struct CachedLoad: Sendable {
   ///
   /// Otherwise the hop keeps the result of the lookup.
   func storedResponse(to hop: inout Hop) -> (response: URLResponse, body: Data)? {
-    let stored = cache.cachingClient.storedResponse(to: hop.clientRequest, otherwise: &hop.lookup)
+    let stored = cache.client.storedResponse(to: hop.clientRequest, otherwise: &hop.lookup)
     if let stored, !mayGetMore(than: stored), stored.redirection(of: hop.clientRequest.head) == nil,
       let body = stored.body.bytes,
       // On an error the load goes on as without this shortcut.
@@ -127,7 +127,7 @@ struct CachedLoad: Sendable {
     guard let first else { throw URLError.requestWithoutURL }
     let transport = transport
     var redirects: [FollowedRedirect] = []
-    let final = try await cache.cachingClient.followRedirects(of: first, upTo: Self.maximumRedirectCount) { hop in
+    let final = try await cache.client.followRedirects(of: first, upTo: Self.maximumRedirectCount) { hop in
       try await respond(to: hop, over: transport)
     } next: { hop, response in
       guard let next = try await nextHop(after: response, to: hop) else { return nil }
@@ -149,7 +149,7 @@ struct CachedLoad: Sendable {
   }
 
   private func respond(to hop: Hop, over transport: LoadTransport) async throws -> Client.Response {
-    let client = cache.cachingClient
+    let client = cache.client
     var request = hop.clientRequest
     request.timeLimit = context.timeLimit(of: hop.request)
     request.receivesBodyAsItArrives = deliversChunks

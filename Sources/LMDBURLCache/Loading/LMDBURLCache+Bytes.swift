@@ -52,11 +52,8 @@ extension LMDBURLCache {
   ///
   /// Uses a thread that may wait for the disk.
   private func verifyLargeBody(for request: CachingClientRequest) async {
-    let storage = cachingClient.storage
     // With a subclass, an override may return another response.
-    guard storage.detour == nil, let key = request.key, storage.tiers.hasUnverifiedBody(request, at: key) else {
-      return
-    }
-    await onBlockingThread { _ = storage.tiers.lookup(request, at: key) }
+    guard !isSubclass, let key = request.key, core.hasUnverifiedBody(request, at: key) else { return }
+    await onBlockingThread { [core] in _ = core.lookup(request, at: key) }
   }
 }

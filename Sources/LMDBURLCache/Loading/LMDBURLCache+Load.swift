@@ -64,14 +64,14 @@ extension LMDBURLCache {
   }
 
   private func namesOfRules(for result: CachedLoad.Result) -> [String] {
-    let rules = core.options.rules
+    let rules = options.rules
     guard !rules.isEmpty else { return [] }
     let matches = rules.matches(
       of: result.request.head.url, contentType: result.response.head.fields["Content-Type"], hasResponse: true)
     return matches.filter { $0.appliesToResponse == true }.map(\.rule.name)
   }
 
-  private func timeToLive(of response: CachingClient<CacheStorage>.Response) -> TimeInterval? {
+  private func timeToLive(of response: CachingClient<ResponseCache>.Response) -> TimeInterval? {
     // The entry of a revalidated response has the freshness of before.
     let stored = response.source == .revalidated ? nil : response.entry?.freshness
     return (stored ?? response.storageReport?.freshness)?.timeToLive(at: core.now)

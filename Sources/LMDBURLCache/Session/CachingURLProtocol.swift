@@ -251,11 +251,11 @@ final class CachingURLProtocol: URLProtocol {
   // MARK: Requests that bypass the cache
 
   /// Returns the forwarded request that updates the cache; nil without a cache.
-  private func forwarded(_ request: URLRequest, _ context: SessionContext) -> ForwardedRequest<CacheStorage>? {
+  private func forwarded(_ request: URLRequest, _ context: SessionContext) -> ForwardedRequest<ResponseCache>? {
     guard let cache = context.cache else { return nil }
     let completed = context.addingFields(to: request)
     return context.clientRequest(completed, context: RequestContext(request: completed), cache: cache).map {
-      ForwardedRequest($0, past: cache.cachingClient)
+      ForwardedRequest($0, past: cache.client)
     }
   }
 

@@ -1,4 +1,5 @@
 import CachingClient
+import CachingStorage
 import CurlTransport
 import Foundation
 import FoundationNetworking
@@ -9,10 +10,12 @@ enum FoundationResponse {
   /// Returns the response object.
   ///
   /// - Throws: `URLError.resourceUnavailable` if `returnCacheDataDontLoad` found nothing, like Apple's loading system.
-  static func response(for loaded: CachingClient<CacheStorage>.Response, url: URL) throws -> URLResponse {
+  static func response(for loaded: CachingClient<ResponseCache>.Response, url: URL) throws -> URLResponse {
     if loaded.source == .unavailable, loaded.reason == .doNotLoad { throw URLError.nothingStored }
-    let provenance = CacheProvenance(loaded, tier: loaded.entry?.tier)
-    if loaded.isWholeEntry, let stored = loaded.entry?.cached { return stored.response(with: provenance, url: url) }
+    let provenance = CacheProvenance(loaded)
+    if loaded.isWholeEntry, let entry = loaded.entry {
+      return PreparedURLResponse.of(entry).response(of: entry, with: provenance, url: url)
+    }
     guard let response = HTTPURLResponse.make(url: url, head: loaded.head, provenance: provenance) else {
       throw URLError(.badServerResponse, "Foundation cannot represent the status or the fields of the response.")
     }

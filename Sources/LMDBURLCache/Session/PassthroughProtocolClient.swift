@@ -10,8 +10,8 @@ final class PassthroughProtocolClient: NSObject, URLProtocolClient, @unchecked S
   // Sendable: the constants are set once. The built-in protocol calls this object on the task's queue. The client is
   // called there, and the variables change only there.
   private let client: any URLProtocolClient
-  private let forwarded: ForwardedRequest<CacheStorage>?
-  private let afterRedirects: (URLRequest) -> ForwardedRequest<CacheStorage>?
+  private let forwarded: ForwardedRequest<ResponseCache>?
+  private let afterRedirects: (URLRequest) -> ForwardedRequest<ResponseCache>?
   private let onTaskQueue: @Sendable (@escaping @Sendable () -> Void) async -> Void
 
   /// - Parameters:
@@ -19,8 +19,8 @@ final class PassthroughProtocolClient: NSObject, URLProtocolClient, @unchecked S
   ///   - afterRedirects: Returns the forwarded request for the last request of a task that Foundation has redirected.
   ///   - onTaskQueue: Runs the end of the load on the task's queue, unless the task is over.
   init(
-    _ client: any URLProtocolClient, forwarded: ForwardedRequest<CacheStorage>?,
-    afterRedirects: @escaping (URLRequest) -> ForwardedRequest<CacheStorage>?,
+    _ client: any URLProtocolClient, forwarded: ForwardedRequest<ResponseCache>?,
+    afterRedirects: @escaping (URLRequest) -> ForwardedRequest<ResponseCache>?,
     onTaskQueue: @escaping @Sendable (@escaping @Sendable () -> Void) async -> Void
   ) {
     self.client = client
@@ -47,7 +47,7 @@ final class PassthroughProtocolClient: NSObject, URLProtocolClient, @unchecked S
   /// 307 and 308 keep the method (RFC 9110, section 15.4.8), so the last request can be unsafe, too.
   private func redirectedChange(
     by task: URLSessionTask?
-  ) -> (request: ForwardedRequest<CacheStorage>, head: ResponseHead)? {
+  ) -> (request: ForwardedRequest<ResponseCache>, head: ResponseHead)? {
     guard let task, isRedirected(task), let last = task.currentRequest,
       let head = (task.response as? HTTPURLResponse)?.head,
       let request = afterRedirects(last), request.invalidates(answeredBy: head)

@@ -85,14 +85,14 @@ final class SessionContext: @unchecked Sendable {
 
   /// Returns the libcurl transport for loads of a cache; nil if these loads use a session.
   private func curlTransport(for cache: LMDBURLCache) -> CurlTransport? {
-    guard var settings = cache.core.options.curlConfiguration, !hasOwnProtocolClasses else { return nil }
+    guard var settings = cache.options.curlConfiguration, !hasOwnProtocolClasses else { return nil }
     if isOfSession { settings.maximumConnectionsPerOrigin = max(1, configuration.httpMaximumConnectionsPerHost) }
     return cache.sessionTransports.curlTransport(of: self, settings)
   }
 
   /// The codings that the transport for loads of a cache removes from content.
   private func contentDecoding(for cache: LMDBURLCache) -> ContentDecoding {
-    hasOwnProtocolClasses ? .all : cache.core.contentDecoding
+    hasOwnProtocolClasses ? .all : cache.contentDecoding
   }
 
   /// The transport over a session of this library, which sends requests that libcurl's transport cannot send.
@@ -197,11 +197,10 @@ final class SessionContext: @unchecked Sendable {
     if head.contentDecoding == .none { head.defaultAcceptEncoding = nil }
     var policy = RequestPolicy(request.cachePolicy)
     if policy == .useProtocolCachePolicy { policy = sessionPolicy }
-    let tiers = cache.core
     return CachingClientRequest(
       head: head, body: request.contentSource, policy: policy,
-      partition: tiers.options.partition(request), overrides: tiers.options.overrides?(request),
-      rules: tiers.options.rules, context: context)
+      partition: cache.options.partition(request), overrides: cache.options.overrides?(request),
+      rules: cache.options.rules, context: context)
   }
 
   /// Returns a task's request as its session sends it: with the additional fields, which Foundation adds when it sends.

@@ -49,7 +49,7 @@ extension LMDBURLCache {
   public static func installShared(_ cache: LMDBURLCache) {
     URLCache.shared = cache
     guard !isAskedFirst else { return }
-    cache.core.options.log(
+    cache.options.log(
       "LMDBURLCache: URLSession.shared does not cache, because the process has created a URLSession before "
         + "installShared. Call installShared before anything creates a URLSession, or use "
         + "URLSession(configuration: .default.caching(with: cache))")

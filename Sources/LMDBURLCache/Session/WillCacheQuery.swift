@@ -18,7 +18,7 @@ struct WillCacheQuery: Sendable {
   ) -> CachingClientRequest.StorageHook? {
     guard let session, let delegate = task.delegate as? any URLSessionDataDelegate else { return nil }
     let query = WillCacheQuery(
-      delegate: delegate, session: session, task: task, request: request, options: cache.core.options.caching,
+      delegate: delegate, session: session, task: task, request: request, options: cache.options.caching,
       credentialDigest: { [tiers = cache.core] in tiers.credentialDigest($0) })
     return { query.ask($0, $1) }
   }

@@ -88,7 +88,7 @@ struct ConformanceRunner {
       let outcome = await outcome(of: request(step, url), cache, session)
       if step.expected == .background {
         await origin.waitForRequests(count: before + 1)
-        await cache.cachingClient.finishBackgroundWork()
+        await cache.client.finishBackgroundWork()
       }
       let seen = origin.requests.dropFirst(before).map {
         ConformanceSight(fields: $0.fields.map { ($0.name, $0.value) })

@@ -124,7 +124,7 @@ struct ExplanationTests {
       effect.error = "\(error)"
     }
     if isInBackground { await origin.waitForRequests(count: before + 1) }
-    await cache.cachingClient.finishBackgroundWork()
+    await cache.client.finishBackgroundWork()
     effect.seen = origin.requests.dropFirst(before).map {
       ConformanceSight(fields: $0.fields.map { ($0.name, $0.value) })
     }

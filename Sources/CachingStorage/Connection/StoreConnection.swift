@@ -1,25 +1,32 @@
 import CacheActivity
 import CacheModel
-import Foundation
 import ResponseStore
 import Synchronization
+
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
 
 /// The connection of a cache with the store of its directory: opens the store, again after it has failed, and sets its
 /// capacity.
 ///
 /// The store is the disk tier if there is a disk capacity. Without one, it still reports removals by other processes.
-final class StoreConnection: Sendable {
-  let options: LMDBURLCache.Options
+package final class StoreConnection: Sendable {
+  /// The options of the cache.
+  let options: ResponseCache.Options
   /// The directory of the store, which may not exist yet.
-  let directory: String
+  package let directory: String
   /// The memory tier, whose responses are removed when a store appears.
   let memory: MemoryTier
   /// The open store. Set by the initializer, when a disk capacity is first set, or when a store appears in the
   /// directory. Replaced after it has failed.
-  let openStore = AtomicStoreReference()
+  package let openStore = AtomicStoreReference()
   /// The counters of the directory, once a store is open.
   let activity = ActivityReference()
-  let state: Mutex<ConnectionState>
+  /// When the store is opened.
+  package let state: Mutex<ConnectionState>
   /// The lock for changes of the disk capacity and for opening.
   let resizing = Mutex<Void>(())
   private let diskLimit: Atomic<Int>
@@ -32,7 +39,7 @@ final class StoreConnection: Sendable {
   ///   - failure: The error because of which the directory could not be opened.
   init(
     directory: String, store: ResponseStore?, failure: StoreError?, memory: MemoryTier, diskCapacity: Int,
-    options: LMDBURLCache.Options
+    options: ResponseCache.Options
   ) {
     self.directory = directory
     self.memory = memory
@@ -84,21 +91,21 @@ final class StoreConnection: Sendable {
   static let tokenWithoutStore = RemovalToken.max
 
   /// The present position in the order of removals by all processes.
-  var removalToken: RemovalToken {
+  package var removalToken: RemovalToken {
     if let token = openStore.use({ $0.removalToken }) { return token }
     _ = checkMayUseMemoryOnly()
     return Self.tokenWithoutStore
   }
 
   /// Returns whether any process may have removed responses since a token.
-  func hasRemovals(since token: RemovalToken) -> Bool {
+  package func hasRemovals(since token: RemovalToken) -> Bool {
     openStore.use { $0.hasFailed || $0.removalToken != token } ?? true
   }
 
   /// Returns the effect that removals since a token may have on a response that arrives from a URL now.
   ///
   /// Advances the token to the present.
-  func possibleEffectOfRemovals(
+  package func possibleEffectOfRemovals(
     on url: URL?, partition: String, since token: inout RemovalToken
   ) -> RemovalEffect {
     openStore.load()?.possibleEffectOfRemovals(on: url, partition: partition, since: &token)
@@ -134,13 +141,13 @@ final class StoreConnection: Sendable {
   var diskCapacity: Int { diskLimit.load(ordering: .relaxed) }
 
   /// The disk capacity of the directory, which another cache may have set; that of this cache if it has no disk tier.
-  var directoryCapacity: Int {
+  package var directoryCapacity: Int {
     guard let store, !store.hasFailed else { return diskCapacity }
     return store.capacityByteCount
   }
 
   /// The size of the directory's files on disk in bytes, with or without a disk tier.
-  var diskByteCount: Int { openStore.load()?.diskByteCount ?? 0 }
+  package var diskByteCount: Int { openStore.load()?.diskByteCount ?? 0 }
 
   /// Sets the disk capacity.
   ///
@@ -173,7 +180,7 @@ final class StoreConnection: Sendable {
   /// Makes accepted writes durable.
   ///
   /// - Throws: ``StoreError`` if a write since the last call was lost or could not be made durable.
-  func flush() throws {
+  package func flush() throws {
     guard let store = openStore.load() else { return }
     defer { reopenIfFailed(store) }
     try store.flush(since: flushMark)

@@ -1,12 +1,17 @@
-import Foundation
 import ResponseStore
 
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
+
 /// Arguments that a program cannot mean, with the text that says what to write instead.
-enum ArgumentChecks {
+package enum ArgumentChecks {
   /// Returns the path of a directory.
   ///
   /// - Throws: `StoreError.Code.invalidArgument` for a URL that is not that of a file.
-  static func path(of directory: URL) throws(StoreError) -> String {
+  package static func path(of directory: URL) throws(StoreError) -> String {
     // A URL without a scheme, as of `URL(string: "/var/cache/example")`, is a path.
     guard let scheme = directory.scheme, !directory.isFileURL else { return directory.path }
     throw .invalidArgument(
@@ -18,7 +23,7 @@ enum ArgumentChecks {
   /// Checks the disk capacity of a cache.
   ///
   /// - Throws: `StoreError.Code.invalidArgument` for a capacity that is too small for a disk tier.
-  static func check(diskCapacity: Int, directory: String) throws(StoreError) {
+  package static func check(diskCapacity: Int, directory: String) throws(StoreError) {
     guard isTooSmall(diskCapacity) else { return }
     throw .invalidArgument(
       "its disk capacity of \(diskCapacity) bytes is below the minimum of \(ResponseStore.minimumCapacityByteCount)",
@@ -31,14 +36,14 @@ enum ArgumentChecks {
   }
 
   /// Returns the line to log on a disk capacity that is too small; nil for others.
-  static func issue(withDiskCapacity capacity: Int) -> String? {
+  package static func issue(withDiskCapacity capacity: Int) -> String? {
     guard isTooSmall(capacity) else { return nil }
     return "LMDBURLCache: Disk caching is off: the disk capacity of \(capacity) bytes is below the minimum of "
       + "\(ResponseStore.minimumCapacityByteCount). \(remedy(forDiskCapacity: capacity))"
   }
 
   /// Returns the line to log on a memory capacity that no response fits; nil for others.
-  static func issue(withMemoryCapacity capacity: Int) -> String? {
+  package static func issue(withMemoryCapacity capacity: Int) -> String? {
     guard 1..<4096 ~= capacity else { return nil }
     return "LMDBURLCache: No response fits the memory capacity of \(capacity) bytes. Capacities are in bytes: write "
       + "\(capacity) << 20 for \(capacity) MiB, or 0 for no memory tier"

@@ -2,7 +2,7 @@ import Glibc
 import ResponseStore
 
 /// The state of a cache's connection with the store of its directory, and when it tries to open the store.
-struct ConnectionState: Sendable {
+package struct ConnectionState: Sendable {
   enum Phase: Sendable {
     /// The directory has no store, or only this data file, which cannot be opened. The cache uses memory only.
     case memoryOnly(unusableFile: DataFileMark?)
@@ -16,7 +16,7 @@ struct ConnectionState: Sendable {
 
   var phase: Phase
   /// The attempts to open the store.
-  var attempts = Backoff()
+  package var attempts = Backoff()
   /// Whether the log says that the attempts fail.
   var hasLoggedFailure = false
   /// Whether a removal was requested while the store could not be opened.
@@ -40,7 +40,7 @@ struct ConnectionState: Sendable {
   /// The times at which the store may be opened: at once the first time, then after pauses that double.
   ///
   /// A disk that fails repeatedly therefore costs little time, and few failed stores stay in memory.
-  struct Backoff: Sendable {
+  package struct Backoff: Sendable {
     private static let shortestPause = Duration.seconds(1)
     private static let longestPause = Duration.seconds(60)
 
@@ -48,8 +48,11 @@ struct ConnectionState: Sendable {
     private var nextAttempt: ContinuousClock.Instant?
     private var pause = Self.shortestPause
 
+    /// Begins with an attempt that is due.
+    package init() {}
+
     /// Begins an attempt and returns true if one is due. Call ``end(at:)`` after the attempt.
-    mutating func begin(at now: ContinuousClock.Instant) -> Bool {
+    package mutating func begin(at now: ContinuousClock.Instant) -> Bool {
       guard !isUnderWay else { return false }
       if let nextAttempt {
         guard now >= nextAttempt else { return false }
@@ -60,7 +63,7 @@ struct ConnectionState: Sendable {
       return true
     }
 
-    mutating func end(at now: ContinuousClock.Instant) {
+    package mutating func end(at now: ContinuousClock.Instant) {
       isUnderWay = false
       nextAttempt = now + pause
       pause = min(pause * 2, Self.longestPause)

@@ -1,18 +1,23 @@
+import CacheModel
 import CachingClient
-import CachingStorage
-import Foundation
 import HTTPCaching
 import ResponseStore
+
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
 
 /// Lookups for requests, and the decision whether a response may be stored on disk.
 extension TieredStorage {
   /// Returns the stored response for a request of the caching client under a key.
   ///
   /// If the request reads its body in pieces, a large body is left in the store.
-  func lookup(_ request: CachingClientRequest, at key: RequestKey) -> LMDBCachedURLResponse? {
+  package func lookup(_ request: CachingClientRequest, at key: RequestKey) -> CacheEntry? {
     let limit = request.readsBodyInPieces ? StoreStorage.maximumCopiedBodyByteCount : nil
     let storage = Unretained(self)
-    return lookup(key, url: request.head.url, leavingBodiesBeyond: limit) { vary in
+    return lookup(key, leavingBodiesBeyond: limit) { vary in
       storage.use { $0.matches(vary, request) }
     }
   }
@@ -23,10 +28,10 @@ extension TieredStorage {
   }
 
   /// Whether a response with No-Vary-Search may be stored.
-  var mayHaveEquivalentURLs: Bool { connection.openStore.use { $0.mayHaveEquivalentURLs } ?? true }
+  package var mayHaveEquivalentURLs: Bool { connection.openStore.use { $0.mayHaveEquivalentURLs } ?? true }
 
   /// Whether the next ``lookup(_:at:)`` would read all of a large body to verify its checksum.
-  func hasUnverifiedBody(_ request: CachingClientRequest, at key: RequestKey) -> Bool {
+  package func hasUnverifiedBody(_ request: CachingClientRequest, at key: RequestKey) -> Bool {
     guard let store else { return false }
     return store.hasUnverifiedBody(key, beyond: StoreStorage.maximumCopiedBodyByteCount) { matches($0, request) }
   }
@@ -36,22 +41,25 @@ extension TieredStorage {
     return !request.namesUser && !request.head.fields.contains("authorization")
   }
 
-  func matches(_ vary: VaryKey, _ request: RequestHead) -> Bool {
+  /// Whether a stored response with a Vary key matches a request.
+  package func matches(_ vary: VaryKey, _ request: RequestHead) -> Bool {
     vary.matches(request, options: options.caching, credentialDigest: credentialDigest)
   }
 
-  func credentialDigest(_ value: String) -> String {
+  /// Returns a keyed digest of a credential.
+  package func credentialDigest(_ value: String) -> String {
     store?.credentialDigest(value) ?? ResponseStore.credentialDigestInProcess(value)
   }
 
-  func contentDigest(_ bytes: UnsafeRawBufferPointer) -> String {
+  /// Returns a keyed digest of the content of a query.
+  package func contentDigest(_ bytes: UnsafeRawBufferPointer) -> String {
     store?.contentDigest(bytes) ?? ResponseStore.contentDigestInProcess(bytes)
   }
 
   /// Whether the storage policy, fields and freshness lifetime of a response allow storing it on disk.
   ///
   /// - Parameter request: Returns the request. Called only if the decision needs it.
-  func allowsDiskStorage(_ record: LMDBCachedURLResponse, isMemoryOnly: Bool, _ request: () -> RequestHead?) -> Bool {
+  package func allowsDiskStorage(_ record: CacheEntry, isMemoryOnly: Bool, _ request: () -> RequestHead?) -> Bool {
     let settings = settings.withLock { $0 }
     guard !isMemoryOnly || settings.ignoresMemoryOnlyPolicy else { return false }
     guard record.status > 0, let head = request() else { return true }

@@ -5,7 +5,7 @@ import Synchronization
 /// Each load of the standard library's `AtomicLazyReference` looks up the type, which costs hundreds of instructions.
 ///
 /// `@unchecked Sendable`: the pointer changes once, atomically, and its object is `Sendable`.
-struct AtomicOnceReference<Object: AnyObject & Sendable>: ~Copyable, @unchecked Sendable {
+package struct AtomicOnceReference<Object: AnyObject & Sendable>: ~Copyable, @unchecked Sendable {
   /// The retained object, or nil.
   private let pointer = Atomic<UnsafeRawPointer?>(nil)
 
@@ -13,26 +13,30 @@ struct AtomicOnceReference<Object: AnyObject & Sendable>: ~Copyable, @unchecked 
     if let object = pointer.load(ordering: .acquiring) { Unmanaged<Object>.fromOpaque(object).release() }
   }
 
-  func load() -> Object? {
+  /// Creates a reference to nothing.
+  package init() {}
+
+  /// Returns the object; nil if none was set.
+  package func load() -> Object? {
     pointer.load(ordering: .acquiring).map { Unmanaged<Object>.fromOpaque($0).takeUnretainedValue() }
   }
 
   /// Calls `body` with the object without retaining it; returns nil if there is no object.
   ///
   /// Many threads that retain the same object would contend for its reference count.
-  func use<R>(_ body: (Object) -> R) -> R? {
+  package func use<R>(_ body: (Object) -> R) -> R? {
     guard let object = pointer.load(ordering: .acquiring) else { return nil }
     return Unmanaged<Object>.fromOpaque(object)._withUnsafeGuaranteedRef { body($0) }
   }
 
   /// Returns the object, and makes it if there is none.
-  func load(orMake make: () -> Object) -> Object {
+  package func load(orMake make: () -> Object) -> Object {
     load() ?? storeIfNil(make())
   }
 
   /// Sets the object if there is none, and returns the present one.
   @discardableResult
-  func storeIfNil(_ object: Object) -> Object {
+  package func storeIfNil(_ object: Object) -> Object {
     let new = Unmanaged.passRetained(object)
     let (isStored, old) = pointer.compareExchange(
       expected: nil, desired: UnsafeRawPointer(new.toOpaque()), ordering: .acquiringAndReleasing)

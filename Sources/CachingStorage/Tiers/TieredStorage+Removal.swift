@@ -1,11 +1,16 @@
 import CacheModel
-import Foundation
 import HTTPCaching
+
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
 
 /// Removals of many responses from both tiers.
 extension TieredStorage {
   /// Carries out a removal in both tiers.
-  func remove(_ removal: Removal) {
+  package func remove(_ removal: Removal) {
     switch removal.effect {
     case .remove:
       var token = connection.removalToken
@@ -35,7 +40,7 @@ extension TieredStorage {
   /// - Parameters:
   ///   - token: The token of a response that the removal does not cover; it is moved past the removal.
   ///   - responseKey: The cache key of that response; nil if there is none.
-  func remove(_ scopes: [RemovalScope], movingPast token: inout RemovalToken, of responseKey: RequestKey?) {
+  package func remove(_ scopes: [RemovalScope], movingPast token: inout RemovalToken, of responseKey: RequestKey?) {
     connection.removeFromStore { store in
       store.remove(scopes, movingPast: &token, of: responseKey)
     }

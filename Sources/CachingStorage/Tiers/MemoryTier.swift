@@ -1,5 +1,4 @@
 import CacheModel
-import Foundation
 import HTTPCaching
 import ResponseStore
 import Synchronization
@@ -8,8 +7,8 @@ import Synchronization
 ///
 /// The keys are distributed over 64 shards to avoid contention. Each shard has its own lock, which is held for one
 /// table access. The shards share one byte count.
-final class MemoryTier: CopyHolder {
-  typealias Entry = LMDBCachedURLResponse
+package final class MemoryTier: CopyHolder {
+  package typealias Entry = CacheEntry
 
   /// The variants of one key. Nearly always there is one, which needs no array.
   private struct Variants: Sequence {
@@ -81,13 +80,16 @@ final class MemoryTier: CopyHolder {
     shards = (0..<Self.shardCount).map { _ in ShardBox() }
   }
 
-  var byteCount: Int { usedByteCount.load(ordering: .relaxed) }
+  /// The size of the responses in bytes.
+  package var byteCount: Int { usedByteCount.load(ordering: .relaxed) }
 
-  var entryCount: Int {
+  /// The number of responses.
+  package var entryCount: Int {
     shards.reduce(0) { $0 + $1.shard.withLock { $0.variants.values.reduce(0) { $0 + $1.count } } }
   }
 
-  var capacityByteCount: Int {
+  /// The maximum size of the responses in bytes.
+  package var capacityByteCount: Int {
     get { capacity.load(ordering: .relaxed) }
     set {
       capacity.store(newValue, ordering: .relaxed)
@@ -100,7 +102,7 @@ final class MemoryTier: CopyHolder {
   }
 
   /// Returns the entry to serve among the variants of a key that `matches` accepts.
-  func lookup(_ key: RequestKey, where matches: (VaryKey) -> Bool) -> Entry? {
+  package func lookup(_ key: RequestKey, where matches: (VaryKey) -> Bool) -> Entry? {
     let variants = box(for: key).shard.withLock { $0.variants[key] }
     guard let best = variants?.best(where: matches) else { return nil }
     if !best.wasUsed.load(ordering: .relaxed) { best.wasUsed.store(true, ordering: .relaxed) }
@@ -205,7 +207,7 @@ final class MemoryTier: CopyHolder {
   }
 
   /// Removes the variants of a key after another cache of the same directory in this process has stored a response.
-  func dropCopies(of key: RequestKey) {
+  package func dropCopies(of key: RequestKey) {
     remove(key)
   }
 

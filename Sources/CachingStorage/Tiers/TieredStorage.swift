@@ -1,36 +1,42 @@
 import CacheActivity
 import CacheModel
 import CachingClient
-import Foundation
-import FoundationNetworking
 import HTTPCaching
 import ResponseStore
 import Synchronization
 
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
+
 /// The memory tier and the disk tier of a cache, and the rules that select between them.
 ///
-/// `LMDBURLCache` provides the interface of `URLCache` for it.
-final class TieredStorage: Sendable {
-  let options: LMDBURLCache.Options
-  /// The codings that the transport of the options removes from content.
-  let contentDecoding: ContentDecoding
-  let memory: MemoryTier
+/// ``ResponseCache`` is its interface.
+package final class TieredStorage: Sendable {
+  /// The options of the cache.
+  package let options: ResponseCache.Options
+  /// The memory tier.
+  package let memory: MemoryTier
   /// The connection with the store, which is the disk tier if there is a disk capacity.
-  let connection: StoreConnection
-  let settings = Mutex(Settings())
+  package let connection: StoreConnection
+  /// The settings that can change.
+  package let settings = Mutex(Settings())
   private let loggedRefusals = Mutex<Set<String>>([])
   /// The counters of the directory, once a store is open.
-  let activity: ActivityReference
-  /// The streams of events.
-  let eventStreams = EventStreams()
+  package let activity: ActivityReference
   /// The membership in a fleet; nil without one.
-  let fleet: (any FleetMembership)?
+  package let fleet: (any FleetMembership)?
   /// The lease of the machine in its fleet. Without a valid lease, stored responses are validated before use.
-  let lease: FleetLease?
+  package let lease: FleetLease?
 
-  struct Settings: Sendable {
-    var minCacheInterval: Double = 300
-    var ignoresMemoryOnlyPolicy = false
+  /// Settings that can change while the cache is in use.
+  package struct Settings: Sendable {
+    /// The minimum lifetime in seconds for the disk tier.
+    package var minCacheInterval: Double = 300
+    /// Whether responses for memory only may also be stored on disk.
+    package var ignoresMemoryOnlyPolicy = false
   }
 
   init(_ connection: StoreConnection, fleet: (any FleetMembership)? = nil) {
@@ -38,7 +44,6 @@ final class TieredStorage: Sendable {
     self.fleet = fleet
     lease = fleet?.lease
     options = connection.options
-    contentDecoding = options.contentDecoding
     memory = connection.memory
     activity = connection.activity
     if options.recordsMode { activity.record(isOfSharedCache: options.caching.mode == .shared) }
@@ -46,22 +51,22 @@ final class TieredStorage: Sendable {
   }
 
   /// The store, if there is a disk tier.
-  var store: ResponseStore? { connection.store }
+  package var store: ResponseStore? { connection.store }
 
-  var now: Date { options.clock() }
+  /// The time.
+  package var now: Date { options.clock() }
 
   // MARK: Lookups
 
   /// Returns the newest response for a key that `matches` accepts, fresh or stale.
   ///
   /// - Parameters:
-  ///   - url: The URL of the request, if known. It is usually the response's URL, which is then not parsed again.
   ///   - limit: The maximum size of a body that is copied out of the store; nil for no maximum.
   ///   - isCounted: Whether the lookup is for a response, and counts in the statistics.
-  func lookup(
-    _ key: RequestKey, url: URL? = nil, leavingBodiesBeyond limit: Int? = nil, isCounted: Bool = true,
+  package func lookup(
+    _ key: RequestKey, leavingBodiesBeyond limit: Int? = nil, isCounted: Bool = true,
     where matches: (VaryKey) -> Bool
-  ) -> LMDBCachedURLResponse? {
+  ) -> CacheEntry? {
     let usesMemory = memory.capacityByteCount > 0
     if usesMemory, let entry = memory.lookup(key, where: matches), let response = use(entry) {
       if isCounted { activity.countMemoryLookup() }
@@ -80,7 +85,7 @@ final class TieredStorage: Sendable {
       connection.reopenIfFailed(store)
       return nil
     }
-    let response = LMDBCachedURLResponse(stored, key: key, url: url)
+    let response = CacheEntry(stored, key: key)
     if usesMemory, !stored.hasOtherVariants, stored.storedBody == nil {
       // Among several variants, only the disk knows which matching one is the newest.
       response.setPosition(token, useDigest: store.useDigest(of: key))
@@ -92,8 +97,8 @@ final class TieredStorage: Sendable {
   /// Compares an entry in the memory tier with new removals, records its use, and returns its response.
   ///
   /// The response is stale if a soft purge by any process covers the entry; nil if a removal does.
-  func use(_ entry: MemoryTier.Entry) -> LMDBCachedURLResponse? {
-    connection.openStore.use { store -> LMDBCachedURLResponse? in
+  package func use(_ entry: MemoryTier.Entry) -> CacheEntry? {
+    connection.openStore.use { store -> CacheEntry? in
       let known = entry.removalToken.load(ordering: .relaxed)
       var token = known
       // Usually the entry is not read at all.
@@ -121,7 +126,7 @@ final class TieredStorage: Sendable {
   }
 
   /// Returns the number of variants stored for a key.
-  func variantCount(_ key: RequestKey) -> Int {
+  package func variantCount(_ key: RequestKey) -> Int {
     var seen = Set(memory.variants(of: key))
     store?.forEachVariant(of: key) { seen.insert($0) }
     return seen.count
@@ -141,8 +146,8 @@ final class TieredStorage: Sendable {
   ///   - isRevoked: Whether the permit to store the response was revoked. Checked under the memory tier's lock.
   /// - Returns: Whether a tier has accepted the response.
   @discardableResult
-  func insert(
-    _ response: LMDBCachedURLResponse, reachesDisk: Bool, askedAt token: RemovalToken? = nil,
+  package func insert(
+    _ response: CacheEntry, reachesDisk: Bool, askedAt token: RemovalToken? = nil,
     waitsForSpace: Bool = true, unless isRevoked: () -> Bool = { false }
   ) -> StorageOutcome {
     let token = token ?? connection.removalToken
@@ -192,13 +197,13 @@ final class TieredStorage: Sendable {
   }
 
   /// Counts a response that a caller stores and that is not stored.
-  func refuse(_ rule: Rule, of key: RequestKey) {
+  package func refuse(_ rule: Rule, of key: RequestKey) {
     activity.countRefusal(rule.id, of: key)
     if rule.concernsSize { reportSizeRefusal(rule) }
   }
 
   /// Logs once for each rule that a response was not stored because of its size.
-  func reportSizeRefusal(_ rule: Rule) {
+  package func reportSizeRefusal(_ rule: Rule) {
     guard loggedRefusals.withLock({ $0.insert(rule.id).inserted }) else { return }
     options.log(
       "LMDBURLCache: A response was not stored: \(rule.summary). More of them are only counted "
@@ -206,7 +211,7 @@ final class TieredStorage: Sendable {
   }
 
   /// Removes the older responses that a response would replace, without storing it.
-  func discard(_ response: LMDBCachedURLResponse) {
+  package func discard(_ response: CacheEntry) {
     if let store, !store.hasFailed {
       store.discard(response.cacheable, for: response.key, by: memory)
     } else {
@@ -218,7 +223,7 @@ final class TieredStorage: Sendable {
   /// Removes the older responses that a response replaces from the other caches of this process on the directory.
   ///
   /// Call this for a response that does not reach the store: the other caches may have opened or reopened the store.
-  private func discardInOtherCaches(_ response: LMDBCachedURLResponse) {
+  private func discardInOtherCaches(_ response: CacheEntry) {
     ResponseStore.discard(response.cacheable, for: response.key, inDirectory: connection.directory)
   }
 
@@ -228,13 +233,13 @@ final class TieredStorage: Sendable {
   ///
   /// - Parameter token: The removal token from before the validation was sent. Soft purges after it make the updated
   ///   response stale.
-  func update(
-    _ old: LMDBCachedURLResponse, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken
+  package func update(
+    _ old: CacheEntry, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken
   ) {
     // A response that came from the store needs no second lookup, unless a soft purge has covered it since. For a
     // response that this process stored, the lookup leaves the body in the store, because the memory tier's copy has
     // the same bytes.
-    var onDisk = connection.usesDisk ? old.stored : nil
+    var onDisk = connection.usesDisk ? old.record : nil
     if onDisk?.freshness != old.freshness { onDisk = nil }
     if onDisk == nil { onDisk = store?.lookup(old.key, leavingBodiesBeyond: 0) { [vary = old.vary] in $0 == vary } }
     if onDisk?.freshness != old.freshness || onDisk?.bodyByteCount != old.bodyByteCount { onDisk = nil }
@@ -256,7 +261,7 @@ final class TieredStorage: Sendable {
   ///
   /// A response with a validator is always accepted, because it can be validated. A response that declares no lifetime
   /// is accepted, too, because the caller chose to store it. An interval of 0 accepts every response, also stale ones.
-  func meetsMinimumLifetime(_ freshness: FreshnessInfo, hasExplicitLifetime: () -> Bool) -> Bool {
+  package func meetsMinimumLifetime(_ freshness: FreshnessInfo, hasExplicitLifetime: () -> Bool) -> Bool {
     let validators: FreshnessInfo.Flags = [.strongETag, .weakETag, .lastModified]
     if !freshness.flags.isDisjoint(with: validators) { return true }
     let minimum = settings.withLock { $0.minCacheInterval }
@@ -266,7 +271,8 @@ final class TieredStorage: Sendable {
 
   // MARK: Removing
 
-  func remove(_ keys: [RequestKey]) {
+  /// Removes keys from both tiers.
+  package func remove(_ keys: [RequestKey]) {
     var token = connection.removalToken
     remove(keys, movingPast: &token, of: nil)
   }
@@ -279,7 +285,7 @@ final class TieredStorage: Sendable {
   /// - Parameters:
   ///   - token: The token of a response that the removal does not cover; it is moved past the removal.
   ///   - responseKey: The cache key of that response; nil if there is none.
-  func remove(_ keys: [RequestKey], movingPast token: inout RemovalToken, of responseKey: RequestKey?) {
+  package func remove(_ keys: [RequestKey], movingPast token: inout RemovalToken, of responseKey: RequestKey?) {
     guard !keys.isEmpty else { return }
     connection.removeFromStore { store in
       store.remove(keys.map { .key($0.bytes) }, movingPast: &token, of: responseKey)
@@ -290,7 +296,7 @@ final class TieredStorage: Sendable {
   /// Removes URLs from both tiers, with their key spaces, like ``remove(_:movingPast:of:)``.
   ///
   /// Responses in a space that stay in the memory tier are no longer found, because the record of the space is gone.
-  func remove(resources: [RequestKey], movingPast token: inout RemovalToken, of responseKey: RequestKey?) {
+  package func remove(resources: [RequestKey], movingPast token: inout RemovalToken, of responseKey: RequestKey?) {
     guard !resources.isEmpty else { return }
     connection.removeFromStore { store in
       store.remove(resources.map { .resource($0) }, movingPast: &token, of: responseKey)
@@ -319,7 +325,7 @@ final class TieredStorage: Sendable {
   /// The maximum size of a body that is stored for a session.
   ///
   /// It is 5% of the larger capacity, as in Apple's loading system, but at most the maximum in the options.
-  var maximumSessionBodyByteCount: Int {
+  package var maximumSessionBodyByteCount: Int {
     Self.maximumBodyByteCount(
       ofCapacity: max(connection.diskCapacity, memory.capacityByteCount), options.maximumStoredBodyByteCount)
   }
@@ -328,15 +334,15 @@ final class TieredStorage: Sendable {
   ///
   /// - Parameters:
   ///   - capacity: The larger of the two capacities.
-  ///   - option: ``LMDBURLCache/Options/maximumStoredBodyByteCount``; its default without a value.
-  static func maximumBodyByteCount(
-    ofCapacity capacity: Int, _ option: Int = LMDBURLCache.Options().maximumStoredBodyByteCount
+  ///   - option: ``ResponseCache/Options/maximumStoredBodyByteCount``; its default without a value.
+  package static func maximumBodyByteCount(
+    ofCapacity capacity: Int, _ option: Int = ResponseCache.Options().maximumStoredBodyByteCount
   ) -> Int {
     min(capacity / 20, max(0, option))
   }
 
   /// Sets the disk capacity. A value below the store's minimum empties the disk tier and keeps the memory tier.
-  func setDiskCapacity(_ capacity: Int) {
+  package func setDiskCapacity(_ capacity: Int) {
     connection.setDiskCapacity(capacity) { store in
       // The tokens of entries in memory are moved past this removal, unless another removal comes between.
       let before = store.removalToken

@@ -1,4 +1,4 @@
-import Foundation
+import Dispatch
 import ResponseStore
 import Synchronization
 
@@ -37,7 +37,8 @@ extension StoreConnection {
   /// Call this after a lookup or a write without an open store.
   func openIfWaiting() {
     guard state.withLock({ $0.isWaiting && $0.attempts.begin(at: .now) }) else { return }
-    Thread.detachNewThread { [weak self] in
+    // A thread that runs no Swift tasks, because opening may wait for the disk.
+    DispatchQueue(label: "LMDBURLCache.opening").async { [weak self] in
       guard let self else { return }
       openNow()
       state.withLock { $0.attempts.end(at: .now) }
@@ -160,7 +161,7 @@ extension StoreConnection {
   ///
   /// - Throws: ``StoreError``, with the code `notFound` if there is no store for a cache without a disk tier.
   static func open(
-    directory: String, diskCapacity: Int, options: LMDBURLCache.Options, inPlaceOf failed: ResponseStore? = nil
+    directory: String, diskCapacity: Int, options: ResponseCache.Options, inPlaceOf failed: ResponseStore? = nil
   ) throws(StoreError) -> ResponseStore {
     var capacity = diskCapacity
     if capacity < ResponseStore.minimumCapacityByteCount {

@@ -10,7 +10,7 @@ import Synchronization
 ///
 /// `@unchecked Sendable`: the pointer is atomic. `held` retains the store that it points to as long as a reader may use
 /// that store.
-struct AtomicStoreReference: ~Copyable, @unchecked Sendable {
+package struct AtomicStoreReference: ~Copyable, @unchecked Sendable {
   private struct Held {
     var current: ResponseStore?
     /// Replaced stores that readers may still use.
@@ -27,11 +27,14 @@ struct AtomicStoreReference: ~Copyable, @unchecked Sendable {
   private let readers = ReaderCounts()
   private let held = Mutex(Held())
 
+  package init() {}
+
   deinit {
     readers.destroy()
   }
 
-  func load() -> ResponseStore? {
+  /// Returns the store.
+  package func load() -> ResponseStore? {
     use { $0 }
   }
 
@@ -39,7 +42,7 @@ struct AtomicStoreReference: ~Copyable, @unchecked Sendable {
   ///
   /// `body` must be short and must not call ``set(_:)``.
   @inline(__always)
-  func use<R>(_ body: (ResponseStore) -> R) -> R? {
+  package func use<R>(_ body: (ResponseStore) -> R) -> R? {
     let place = readers.enter()
     defer { readers.leave(place) }
     guard let store = pointer.load(ordering: .sequentiallyConsistent) else { return nil }
@@ -47,7 +50,7 @@ struct AtomicStoreReference: ~Copyable, @unchecked Sendable {
   }
 
   /// Replaces the store. Nil for none.
-  func set(_ store: ResponseStore?) {
+  package func set(_ store: ResponseStore?) {
     let released = held.withLock { held -> [ResponseStore] in
       guard held.current !== store else { return [] }
       if let current = held.current { held.replaced.append(current) }

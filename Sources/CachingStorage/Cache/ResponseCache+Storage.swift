@@ -1,0 +1,157 @@
+public import CacheModel
+public import CachingClient
+public import HTTPCaching
+
+#if canImport(FoundationEssentials)
+  public import FoundationEssentials
+#else
+  public import Foundation
+#endif
+
+/// The cache as the storage of its caching clients.
+extension ResponseCache: ResponseStorage, SharesClientState {
+  // MARK: Lookups
+
+  /// Returns the newest stored response whose Vary key matches the request, fresh or stale.
+  public func lookup(_ request: CachingClientRequest) -> CacheEntry? {
+    if let interceptor, case .decided(let entry) = interceptor.lookup(request, in: tiers) { return entry }
+    return request.key.flatMap { find(request, at: $0) }
+  }
+
+  /// Returns the newest stored response with a key whose Vary key matches the request.
+  public func lookup(_ request: CachingClientRequest, at key: RequestKey) -> CacheEntry? {
+    // A layer above sees no lookups of queries and of equivalent URLs.
+    guard let interceptor, interceptor.mayHoldResponses, key.isOfUser else { return find(request, at: key) }
+    return lookup(request.under(key))
+  }
+
+  private func find(_ request: CachingClientRequest, at key: RequestKey) -> CacheEntry? {
+    // Check the lease before the lookup: a purge may be applied, and the lease renewed, in between.
+    let isCutOff = tiers.isCutOff
+    guard let found = tiers.lookup(request, at: key), found.status > 0 else { return nil }
+    return isCutOff ? found.requiringValidation() : found
+  }
+
+  /// Returns the fields of the record of a key space.
+  public func keySpaceRecord(at key: RequestKey) -> HeaderFields? { tiers.keySpaceRecord(at: key) }
+
+  /// Whether a response with No-Vary-Search may be stored.
+  public var mayHaveEquivalentURLs: Bool { tiers.mayHaveEquivalentURLs }
+
+  /// Returns the body of an entry.
+  public func body(of entry: CacheEntry) -> Data { entry.body }
+
+  /// Returns a range of an entry's body, whose bytes are in memory or in the store.
+  public func chunks(of entry: CacheEntry, in range: Range<Int>) -> ResponseBodyStream {
+    guard let stored = entry.storedBody else { return ResponseBodyStream(entry.body.part(range)) }
+    return ResponseBodyStream(stored, in: range)
+  }
+
+  /// Returns the number of variants from which a lookup would select.
+  public func variantCount(of request: CachingClientRequest) -> Int {
+    request.key.map { tiers.variantCount($0) } ?? 0
+  }
+
+  // MARK: Stores
+
+  /// Stores a response in the tiers that its size, its lifetime and its policy permit.
+  public func store(_ proposal: ProposedResponse, for request: CachingClientRequest) {
+    guard let key = request.key else { return }
+    let limit = tiers.maximumSessionBodyByteCount
+    guard proposal.body.count <= limit else { return proposal.refuse(.bodyTooLarge(limit: limit)) }
+    let attached = interceptor?.attachment(of: proposal, for: key)
+    let entry = CacheEntry(
+      proposal.response, for: key, attachment: attached?.bytes ?? proposal.userInfo.map { [UInt8]($0) },
+      storedAt: tiers.now, prepared: attached?.prepared)
+    if let interceptor, interceptor.store(entry, proposal, for: request) { return }
+    let reachesDisk = tiers.allowsDiskStorage(entry, isMemoryOnly: proposal.isMemoryOnly) { request.storageHead }
+    if !reachesDisk { tiers.activity.noteRefusal(Rule.memoryOnly.id, of: key) }
+    let outcome = tiers.insert(
+      entry, reachesDisk: reachesDisk, askedAt: proposal.removalToken, waitsForSpace: false,
+      unless: { proposal.isRevoked })
+    proposal.report?.decide(outcome)
+  }
+
+  /// Replaces the fields and freshness of an entry in both tiers.
+  public func update(
+    _ entry: CacheEntry, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
+    for request: CachingClientRequest
+  ) {
+    let entry = entry.stored
+    let isTaken = interceptor?.update(
+      entry, to: entry.updated(fields: fields, freshness: freshness, at: tiers.now), askedAt: token, for: request)
+    if isTaken != true { tiers.update(entry, fields: fields, freshness: freshness, askedAt: token) }
+  }
+
+  // MARK: Removals
+
+  /// Removes an entry and the other variants with its cache key.
+  public func remove(_ entry: CacheEntry, for request: CachingClientRequest) async {
+    let key = entry.key
+    guard entry.isForeign || tiers.holds(key) else { return }
+    await onBlockingThread { [self] in
+      if tiers.holds(key) { tiers.remove([key]) }
+      if entry.isForeign { interceptor?.remove([request.head.url], for: request) }
+    }
+  }
+
+  /// Removes the URLs in the request's partition and the groups in all partitions.
+  public func invalidate(
+    _ invalidation: StorageInvalidation, for request: CachingClientRequest, movingPast token: inout RemovalToken
+  ) async {
+    // A removal waits for a disk sync: skip keys under which nothing is stored, unless a fetch may be storing just now,
+    // in this cache or another one.
+    let mayBeFetched = invalidation.revokesPermits || tiers.mayHaveOtherUsers
+    let keys = invalidation.resources.isEmpty ? invalidation.keys : []
+    let resources = invalidation.resources.filter { mayBeFetched || $0.withSpaces.contains { tiers.holds($0) } }
+    let scopes = invalidation.scopes
+    let urls = interceptor?.mayHoldResponses == true ? invalidation.urls : []
+    // Other machines may hold what this one does not.
+    let posted =
+      tiers.fleet == nil || invalidation.isLocal
+      ? [] : (invalidation.urls.compactMap { RemovalScope.target(of: $0) } + scopes).map { Removal($0) }
+    guard !keys.isEmpty || !resources.isEmpty || !scopes.isEmpty || !urls.isEmpty || !posted.isEmpty else { return }
+    token = await onBlockingThread { [self, token] in
+      var token = token
+      tiers.postingToFleet(posted) {
+        tiers.remove(keys, movingPast: &token, of: request.key)
+        tiers.remove(resources: resources, movingPast: &token, of: request.key)
+        interceptor?.remove(urls, for: request)
+        if !scopes.isEmpty { tiers.remove(scopes, movingPast: &token, of: request.key) }
+      }
+      return token
+    }
+  }
+
+  /// The token of the latest removal by any process.
+  public var removalToken: RemovalToken { tiers.connection.removalToken }
+
+  /// Returns whether any process may have removed responses since a token.
+  public func hasRemovals(since token: RemovalToken) -> Bool { tiers.connection.hasRemovals(since: token) }
+
+  /// Returns the effect that removals by any process since a token may have on a response from a URL.
+  public func effectOfRemovals(on url: URL?, partition: String, since token: inout RemovalToken) -> RemovalEffect {
+    tiers.connection.possibleEffectOfRemovals(on: url, partition: partition, since: &token)
+  }
+
+  // MARK: Keys
+
+  /// True: all keys are the requests'.
+  public var usesRequestKeys: Bool { true }
+
+  /// Returns the store's keyed digest of a credential.
+  public func credentialDigest(_ value: String) -> String { tiers.credentialDigest(value) }
+
+  /// Returns the store's keyed digest of the content of a query.
+  public func contentDigest(_ bytes: UnsafeRawBufferPointer) -> String { tiers.contentDigest(bytes) }
+}
+
+extension CachingClientRequest {
+  /// The head of the request under which a response is stored: that of a GET.
+  package var storageHead: RequestHead {
+    guard head.method != "GET" else { return head }
+    var head = head
+    head.method = "GET"
+    return head
+  }
+}

@@ -1,0 +1,49 @@
+import CacheModel
+import CachingClient
+import HTTPCaching
+
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
+
+/// A layer above a cache that may answer the lookups of its caching client, and receives its stores, before the tiers.
+///
+/// All members can be called from any thread.
+package protocol StorageInterceptor: AnyObject, Sendable {
+  /// Whether the layer may hold responses that the tiers do not.
+  var mayHoldResponses: Bool { get }
+
+  /// Answers a lookup under the request's key.
+  func lookup(_ request: CachingClientRequest, in tiers: TieredStorage) -> InterceptedLookup
+
+  /// Returns what the layer has put into a proposal: bytes to store with the response, and what it has prepared of it.
+  func attachment(
+    of proposal: ProposedResponse, for key: RequestKey
+  ) -> (bytes: [UInt8]?, prepared: (any PreparedResponse)?)
+
+  /// Takes a response that is to be stored; returns false if the tiers are to store it.
+  func store(_ entry: CacheEntry, _ proposal: ProposedResponse, for request: CachingClientRequest) -> Bool
+
+  /// Takes an update after a validation; returns false if the tiers are to make it.
+  ///
+  /// - Parameters:
+  ///   - updated: The response with its new fields and freshness.
+  ///   - token: The removal token from before the validation was sent.
+  func update(
+    _ entry: CacheEntry, to updated: @autoclosure () -> CacheEntry, askedAt token: RemovalToken,
+    for request: CachingClientRequest
+  ) -> Bool
+
+  /// Removes the responses of URLs that the layer may hold.
+  func remove(_ urls: [URL], for request: CachingClientRequest)
+}
+
+/// The answer of a layer above a cache to a lookup.
+package enum InterceptedLookup {
+  /// The tiers are to be asked.
+  case pass
+  /// The layer has decided. Nil if it has no response.
+  case decided(CacheEntry?)
+}
