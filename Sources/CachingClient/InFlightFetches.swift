@@ -23,7 +23,8 @@ final class InFlightFetches: Sendable {
   }
 
   private let state = Mutex(RegisteredFetches())
-  private let makePermit: @Sendable (RequestKey, RemovalToken) -> StorePermit
+  /// Returns a store permit that removals since a token revoke.
+  let makePermit: @Sendable (RequestKey, RemovalToken) -> StorePermit
   private let ended = Atomic<UInt64>(0)
   private let numbers = Atomic<UInt64>(0)
   private let invalidations = Atomic<UInt64>(0)

@@ -31,10 +31,13 @@ public struct StoreStorage: ResponseStorage, SharesClientState {
   public init(_ store: ResponseStore, options: CachingOptions = CachingOptions()) {
     self.store = store
     self.options = options
-    clientState = ClientState(activity: store.activity) { key, token in
-      guard store.hasFailed || store.removalToken != token else { return .none }
-      return store.possibleEffectOfRemovals(on: URL(string: key.urlString), partition: key.partition, since: &token)
-    }
+    clientState = ClientState(
+      activity: store.activity,
+      effectOfRemovals: { key, token in
+        guard store.hasFailed || store.removalToken != token else { return .none }
+        return store.possibleEffectOfRemovals(on: URL(string: key.urlString), partition: key.partition, since: &token)
+      },
+      sharedPosition: { store.sharedPosition(of: $0) })
     store.activity.record(isOfSharedCache: options.mode == .shared)
   }
 
