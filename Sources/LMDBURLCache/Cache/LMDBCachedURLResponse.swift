@@ -20,7 +20,8 @@ final class LMDBCachedURLResponse: CachedURLResponse, StoredResponseMetadata, @u
   /// For the memory tier: the point in the order of removals up to which no removal covers the response. Lookups advance
   /// it.
   let removalToken = Atomic<RemovalToken>(0)
-  /// For the memory tier: the digest of the key in the store's index; 0 if no store has the response.
+  /// For the memory tier: the digest of the key in the store's index; 0 if the store never had the response, or was
+  /// emptied without the memory tier.
   let useDigest = Atomic<UInt64>(0)
   /// Whether a lookup in the memory tier used the response since the hand last passed. False at first, so that unused
   /// entries are evicted before used ones.
@@ -33,7 +34,8 @@ final class LMDBCachedURLResponse: CachedURLResponse, StoredResponseMetadata, @u
   private let bytes: Data
   let freshness: FreshnessInfo
   let storedAt: Date
-  /// When a validation last updated the response, or else the time of storing. Removals by date compare this time.
+  /// When a validation last updated the response, or else the time of storing. Removals by date compare this time if
+  /// the response is only in memory.
   let updatedAt: Date
   private let source: Source
 
@@ -176,7 +178,7 @@ final class LMDBCachedURLResponse: CachedURLResponse, StoredResponseMetadata, @u
     useDigest.store(digest ?? 0, ordering: .relaxed)
   }
 
-  /// Whether the store has the response of the memory tier, too.
+  /// Whether the store has the response of the memory tier, too, or has evicted it.
   var isOnDisk: Bool { useDigest.load(ordering: .relaxed) != 0 }
 
   /// Returns a response for the memory tier that is stale after a soft purge.

@@ -91,24 +91,26 @@ final class TieredStorage: Sendable {
 
   /// Compares an entry in the memory tier with new removals, records its use, and returns its response.
   ///
-  /// The response is stale if a soft purge by any process covers the entry; nil if a removal does.
+  /// Nil if a removal by any process covers the entry. The store may still have the response, as stale or not covered:
+  /// any removal by date covers an entry whose response is also in the store, because another process may have updated
+  /// the record. An entry that is only in memory is stale after a soft purge.
   func use(_ entry: MemoryTier.Entry) -> LMDBCachedURLResponse? {
     connection.openStore.use { store -> LMDBCachedURLResponse? in
       let known = entry.removalToken.load(ordering: .relaxed)
       var token = known
       // Usually the entry is not read at all.
       let effect = store.effectOfRemovals(
-        on: entry.key, storedAt: entry.updatedAt, groups: { CacheGroups.groups(of: entry.fields) },
-        since: &token)
+        on: entry.key, storedAt: entry.isOnDisk ? .distantFuture : entry.updatedAt,
+        groups: { CacheGroups.groups(of: entry.fields) }, since: &token)
       switch effect {
       case .none:
         if token != known { entry.removalToken.store(token, ordering: .relaxed) }
-      case .stale(let date):
+      case .stale(let date) where !entry.isOnDisk:
         // Keep the token of the old entry: other lookups may have found it, too, and must still compare it.
         let stale = entry.softPurged(at: date, removalToken: token)
         memory.exchange(entry, for: stale)
         return stale
-      case .removed:
+      case .stale, .removed:
         // Keep the token of the entry: other lookups may have found it, too, and must still compare it.
         memory.remove(entry)
         return nil
@@ -248,7 +250,9 @@ final class TieredStorage: Sendable {
       return
     }
     let updated = old.updated(fields: fields, freshness: freshness, at: now)
-    updated.setPosition(token, useDigest: onDisk == nil ? nil : store?.useDigest(of: old.key))
+    // Also if the store has another state of the response, which another process may update.
+    let isOnDisk = onDisk != nil || old.isOnDisk
+    updated.setPosition(token, useDigest: isOnDisk ? store?.useDigest(of: old.key) : nil)
     memory.update(old, to: updated)
   }
 
@@ -345,6 +349,7 @@ final class TieredStorage: Sendable {
       store.remove([.everything], movingPast: &after, of: nil)
       memory.forEach { entry in
         _ = entry.removalToken.compareExchange(expected: before, desired: after, ordering: .relaxed)
+        entry.useDigest.store(0, ordering: .relaxed)
       }
     }
   }
