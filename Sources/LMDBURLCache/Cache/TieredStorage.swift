@@ -187,10 +187,13 @@ final class TieredStorage: Sendable {
     }
   }
 
-  /// The rule for a response that only the memory tier could have; nil if it is not larger than that.
+  /// The rule for a response that only the memory tier could have; nil if there is no such tier, or if the response is
+  /// not larger than the tier.
   private func memoryRefusal(of entry: MemoryTier.Entry) -> Rule? {
     let limit = memory.capacityByteCount
-    return entry.memoryByteCount > limit ? .recordTooLarge(limit: limit) : nil
+    guard limit > 0, entry.memoryByteCount > limit else { return nil }
+    let bodyLimit = limit - (entry.memoryByteCount - entry.bodyByteCount)
+    return bodyLimit > 0 ? .bodyTooLarge(limit: bodyLimit) : .recordTooLarge(limit: limit)
   }
 
   /// Counts a response that a caller stores and that is not stored.
