@@ -23,7 +23,9 @@ extension TieredStorage {
   }
 
   /// Whether a response with No-Vary-Search may be stored.
-  var mayHaveEquivalentURLs: Bool { connection.openStore.use { $0.mayHaveEquivalentURLs } ?? true }
+  var mayHaveEquivalentURLs: Bool {
+    connection.openStore.use { $0.mayHaveEquivalentURLs } == true || hasStoredEquivalents.load(ordering: .acquiring)
+  }
 
   /// Whether the next ``lookup(_:at:)`` would read all of a large body to verify its checksum.
   func hasUnverifiedBody(_ request: CachingClientRequest, at key: RequestKey) -> Bool {

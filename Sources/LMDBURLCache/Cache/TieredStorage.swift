@@ -19,6 +19,8 @@ final class TieredStorage: Sendable {
   let connection: StoreConnection
   let settings = Mutex(Settings())
   private let loggedRefusals = Mutex<Set<String>>([])
+  /// Whether this cache has stored a response with No-Vary-Search, in any tier.
+  let hasStoredEquivalents = Atomic<Bool>(false)
   /// The counters of the directory, once a store is open.
   let activity: ActivityReference
   /// The streams of events.
@@ -148,6 +150,10 @@ final class TieredStorage: Sendable {
     waitsForSpace: Bool = true, unless isRevoked: () -> Bool = { false }
   ) -> StorageOutcome {
     let token = token ?? connection.removalToken
+    // Before a lookup can find it.
+    if !hasStoredEquivalents.load(ordering: .relaxed), response.key.isSearchSpace {
+      hasStoredEquivalents.store(true, ordering: .releasing)
+    }
     guard let store else {
       discardInOtherCaches(response)
       guard connection.openStore.use({ _ in true }) ?? connection.checkMayUseMemoryOnly() else {
