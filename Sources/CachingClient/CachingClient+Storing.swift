@@ -252,8 +252,8 @@ extension CachingClient {
   enum StoreOutcome {
     /// The response is stored under a key.
     case stored(key: RequestKey?)
-    /// The response is too large for the storage.
-    case tooLarge
+    /// The storage refuses the response.
+    case refused
     /// The permit was revoked. If there is a key, that happened while the response was being stored under it: call
     /// ``removeIfRevoked(_:_:storedAt:)``.
     case invalidatedInFlight(key: RequestKey?)
@@ -273,9 +273,9 @@ extension CachingClient {
       return .invalidatedInFlight(key: nil)
     }
     storage.store(proposal, for: destination)
-    if case .notStored(let rule) = fetch.storageReport.outcome, rule.concernsSize {
+    if case .notStored(let rule) = fetch.storageReport.outcome, rule.isOfStorage {
       refuse(rule, plan.request, fetch)
-      return .tooLarge
+      return .refused
     }
     // If a soft purge has covered the response in the meantime, its older token makes it stale in the storage.
     guard !fetch.permit.isRemoved else {

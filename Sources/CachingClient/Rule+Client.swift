@@ -64,6 +64,9 @@ extension Rule {
   /// Whether the response is not stored because of its size.
   package var concernsSize: Bool { self == .bodyTooLarge || self == .recordTooLarge || self == .tooManyFields }
 
+  /// Whether a storage does not keep a response by this rule, which the caching client would store.
+  package var isOfStorage: Bool { concernsSize || self == .memoryOnly }
+
   /// The rules by which a response is not stored, or not on disk.
   package static let storageRefusals: [Rule] = [
     .methodNotCached, .headOnlyUpdates, .postNotCached, .notHTTP, .interim, .statusNotCached, .notModifiedNotStored,

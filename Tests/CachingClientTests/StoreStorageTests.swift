@@ -85,6 +85,7 @@ struct StoreStorageTests {
       })
       let response = try await client.respond(to: request, over: transport(clock))
       #expect(response.storage == .notStored(.memoryOnly))
+      #expect(client.statistics.stored == 0 && client.statistics.storageRefusals == ["memory-only": 1])
       #expect(client.storedResponse(to: get()) == nil)
     }
   }

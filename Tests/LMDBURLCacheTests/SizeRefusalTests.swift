@@ -80,4 +80,38 @@ struct SizeRefusalTests {
     #expect(inspected.explain(URLRequest(url: url))?.lastRefusal?.rule == "body-too-large")
     await fixture.finish()
   }
+
+  @Test("A response that only the memory tier may have is no matter of size if the cache has no such tier")
+  func noMemoryTier() async throws {
+    let fixture = try CacheFixture(memory: 0)
+    let origin = try LoopbackOrigin { _ in Reply(200, [("Cache-Control", "max-age=5")], "body") }
+    defer { origin.stop() }
+    let url = origin.url("/a")
+    #expect(try await fixture.cache.load(URLRequest(url: url)).storageRefusal == .memoryOnly)
+    let response = httpResponse(url, ["Cache-Control": "max-age=600"])
+    fixture.cache.storeCachedResponse(
+      CachedURLResponse(response: response, data: Data("body".utf8), storagePolicy: .allowedInMemoryOnly),
+      for: URLRequest(url: url))
+    #expect(!fixture.cache.isCached(url))
+    #expect(fixture.cache.statistics.directory?.storageRefusals.keys.sorted() == ["memory-only"])
+    #expect(fixture.logged.all == [])
+    await fixture.finish()
+  }
+
+  @Test("The log names the part of a response that is too large for the memory tier", arguments: [true, false])
+  func memoryTier(isBody: Bool) async throws {
+    let fixture = try CacheFixture(memory: 64 << 10)
+    let url = try #require(URL(string: "http://a.example/"))
+    let fields = ["Cache-Control": "max-age=600", "X-Large": String(repeating: "v", count: isBody ? 1000 : 70_000)]
+    fixture.cache.storeCachedResponse(
+      CachedURLResponse(
+        response: httpResponse(url, fields), data: Data(repeating: 65, count: isBody ? 64 << 10 : 10),
+        storagePolicy: .allowedInMemoryOnly),
+      for: URLRequest(url: url))
+    #expect(!fixture.cache.isCached(url))
+    let part = isBody ? "the body is" : "header fields and URL are"
+    #expect(fixture.logged.all.count == 1)
+    #expect(fixture.logged.all.first?.contains("not stored: \(part) larger than") == true)
+    await fixture.finish()
+  }
 }

@@ -30,7 +30,8 @@ public final class CacheEntry: StoredResponseMetadata, Sendable {
   /// For the memory tier: the point in the order of removals up to which no removal covers the response. Lookups advance
   /// it.
   let removalToken = Atomic<RemovalToken>(0)
-  /// For the memory tier: the digest of the key in the store's index; 0 if no store has the response.
+  /// For the memory tier: the digest of the key in the store's index; 0 if the store never had the response, or was
+  /// emptied without the memory tier.
   let useDigest = Atomic<UInt64>(0)
   /// Whether a lookup in the memory tier used the response since the hand last passed. False at first, so that unused
   /// entries are evicted before used ones.
@@ -46,7 +47,8 @@ public final class CacheEntry: StoredResponseMetadata, Sendable {
   public let freshness: FreshnessInfo
   /// The time of storing.
   public let storedAt: Date
-  /// When a validation last updated the response, or else the time of storing. Removals by date compare this time.
+  /// When a validation last updated the response, or else the time of storing. Removals by date compare this time if
+  /// the response is only in memory.
   public let updatedAt: Date
   private let source: Source
   /// Whether a program made the response for a lookup, so that no tier has it.
@@ -182,7 +184,7 @@ public final class CacheEntry: StoredResponseMetadata, Sendable {
     useDigest.store(digest ?? 0, ordering: .relaxed)
   }
 
-  /// Whether the store has the response of the memory tier, too.
+  /// Whether the store has the response of the memory tier, too, or has evicted it.
   var isOnDisk: Bool { useDigest.load(ordering: .relaxed) != 0 }
 
   /// Whether a lookup in the memory tier prefers this response to another matching one (RFC 9111, section 4.1).

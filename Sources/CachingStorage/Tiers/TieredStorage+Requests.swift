@@ -28,7 +28,9 @@ extension TieredStorage {
   }
 
   /// Whether a response with No-Vary-Search may be stored.
-  package var mayHaveEquivalentURLs: Bool { connection.openStore.use { $0.mayHaveEquivalentURLs } ?? true }
+  package var mayHaveEquivalentURLs: Bool {
+    connection.openStore.use { $0.mayHaveEquivalentURLs } == true || hasStoredEquivalents.load(ordering: .acquiring)
+  }
 
   /// Whether the next ``lookup(_:at:)`` would read all of a large body to verify its checksum.
   package func hasUnverifiedBody(_ request: CachingClientRequest, at key: RequestKey) -> Bool {

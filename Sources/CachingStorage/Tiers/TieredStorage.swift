@@ -24,6 +24,8 @@ package final class TieredStorage: Sendable {
   /// The settings that can change.
   package let settings = Mutex(Settings())
   private let loggedRefusals = Mutex<Set<String>>([])
+  /// Whether this cache has stored a response with No-Vary-Search, in any tier.
+  let hasStoredEquivalents = Atomic<Bool>(false)
   /// The counters of the directory, once a store is open.
   package let activity: ActivityReference
   /// The membership in a fleet; nil without one.
@@ -96,24 +98,26 @@ package final class TieredStorage: Sendable {
 
   /// Compares an entry in the memory tier with new removals, records its use, and returns its response.
   ///
-  /// The response is stale if a soft purge by any process covers the entry; nil if a removal does.
+  /// Nil if a removal by any process covers the entry. The store may still have the response, as stale or not covered:
+  /// any removal by date covers an entry whose response is also in the store, because another process may have updated
+  /// the record. An entry that is only in memory is stale after a soft purge.
   package func use(_ entry: MemoryTier.Entry) -> CacheEntry? {
     connection.openStore.use { store -> CacheEntry? in
       let known = entry.removalToken.load(ordering: .relaxed)
       var token = known
       // Usually the entry is not read at all.
       let effect = store.effectOfRemovals(
-        on: entry.key, storedAt: entry.updatedAt, groups: { CacheGroups.groups(of: entry.fields) },
-        since: &token)
+        on: entry.key, storedAt: entry.isOnDisk ? .distantFuture : entry.updatedAt,
+        groups: { CacheGroups.groups(of: entry.fields) }, since: &token)
       switch effect {
       case .none:
         if token != known { entry.removalToken.store(token, ordering: .relaxed) }
-      case .stale(let date):
+      case .stale(let date) where !entry.isOnDisk:
         // Keep the token of the old entry: other lookups may have found it, too, and must still compare it.
         let stale = entry.softPurged(at: date, removalToken: token)
         memory.exchange(entry, for: stale)
         return stale
-      case .removed:
+      case .stale, .removed:
         // Keep the token of the entry: other lookups may have found it, too, and must still compare it.
         memory.remove(entry)
         return nil
@@ -151,6 +155,10 @@ package final class TieredStorage: Sendable {
     waitsForSpace: Bool = true, unless isRevoked: () -> Bool = { false }
   ) -> StorageOutcome {
     let token = token ?? connection.removalToken
+    // Before a lookup can find it.
+    if !hasStoredEquivalents.load(ordering: .relaxed), response.key.isSearchSpace {
+      hasStoredEquivalents.store(true, ordering: .releasing)
+    }
     guard let store else {
       discardInOtherCaches(response)
       guard connection.openStore.use({ _ in true }) ?? connection.checkMayUseMemoryOnly() else {
@@ -190,10 +198,13 @@ package final class TieredStorage: Sendable {
     }
   }
 
-  /// The rule for a response that only the memory tier could have; nil if it is not larger than that.
+  /// The rule for a response that only the memory tier could have; nil if there is no such tier, or if the response is
+  /// not larger than the tier.
   private func memoryRefusal(of entry: MemoryTier.Entry) -> Rule? {
     let limit = memory.capacityByteCount
-    return entry.memoryByteCount > limit ? .recordTooLarge(limit: limit) : nil
+    guard limit > 0, entry.memoryByteCount > limit else { return nil }
+    let bodyLimit = limit - (entry.memoryByteCount - entry.bodyByteCount)
+    return bodyLimit > 0 ? .bodyTooLarge(limit: bodyLimit) : .recordTooLarge(limit: limit)
   }
 
   /// Counts a response that a caller stores and that is not stored.
@@ -253,7 +264,9 @@ package final class TieredStorage: Sendable {
       return
     }
     let updated = old.updated(fields: fields, freshness: freshness, at: now)
-    updated.setPosition(token, useDigest: onDisk == nil ? nil : store?.useDigest(of: old.key))
+    // Also if the store has another state of the response, which another process may update.
+    let isOnDisk = onDisk != nil || old.isOnDisk
+    updated.setPosition(token, useDigest: isOnDisk ? store?.useDigest(of: old.key) : nil)
     memory.update(old, to: updated)
   }
 
@@ -351,6 +364,7 @@ package final class TieredStorage: Sendable {
       store.remove([.everything], movingPast: &after, of: nil)
       memory.forEach { entry in
         _ = entry.removalToken.compareExchange(expected: before, desired: after, ordering: .relaxed)
+        entry.useDigest.store(0, ordering: .relaxed)
       }
     }
   }

@@ -257,7 +257,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
       case .update: core.insert(response, reachesDisk: reachesDisk, waitsForSpace: false)
       case nil: core.insert(response, reachesDisk: reachesDisk)
       }
-    if case .notStored(let rule) = outcome, rule.concernsSize { core.refuse(rule, of: response.key) }
+    if case .notStored(let rule) = outcome, rule.isOfStorage { core.refuse(rule, of: response.key) }
   }
 
   /// Looks up the stored response for a task's request as its session sends it.

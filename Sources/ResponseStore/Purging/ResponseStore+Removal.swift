@@ -156,7 +156,8 @@ extension ResponseStore {
   ///
   /// - Parameters:
   ///   - key: The cache key of the copy.
-  ///   - storedAt: When the response was last updated or stored.
+  ///   - storedAt: When the response was last updated or stored. Another process may have updated the record since the
+  ///     copy was read. To be sure, pass the distant future, and look the response up again if that is covered.
   ///   - groups: The cache groups of the response.
   ///   - token: The removals that the caller knows.
   public func effectOfRemovals(

@@ -1,0 +1,96 @@
+import CacheModel
+import Foundation
+import FoundationNetworking
+import HTTPCaching
+import LoopbackOrigin
+import Synchronization
+import Testing
+
+@testable import LMDBURLCache
+
+/// A cache looks for equivalent URLs (No-Vary-Search) only if it may have a response for them.
+@Suite("Lookups for equivalent URLs in memory", .timeLimit(.minutes(1)))
+struct EquivalentLookupTests {
+  /// The storage of a cache, which counts the lookups of records of equivalent URLs.
+  private struct CountingStorage: ResponseStorage {
+    final class Counter: Sendable {
+      let value = Atomic(0)
+    }
+
+    let base: ResponseCache
+    let counter = Counter()
+
+    var count: Int { counter.value.load(ordering: .relaxed) }
+
+    func keySpaceRecord(at key: RequestKey) -> HeaderFields? {
+      if key.isSearchSpace { counter.value.add(1, ordering: .relaxed) }
+      return base.keySpaceRecord(at: key)
+    }
+
+    var mayHaveEquivalentURLs: Bool { base.mayHaveEquivalentURLs }
+    var usesRequestKeys: Bool { base.usesRequestKeys }
+    func lookup(_ request: CachingClientRequest) -> CacheEntry? { base.lookup(request) }
+    func lookup(_ request: CachingClientRequest, at key: RequestKey) -> CacheEntry? {
+      base.lookup(request, at: key)
+    }
+    func body(of entry: CacheEntry) -> Data { base.body(of: entry) }
+    func store(_ proposal: ProposedResponse, for request: CachingClientRequest) { base.store(proposal, for: request) }
+    func update(
+      _ entry: CacheEntry, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
+      for request: CachingClientRequest
+    ) {
+      base.update(entry, fields: fields, freshness: freshness, askedAt: token, for: request)
+    }
+    func remove(_ entry: CacheEntry, for request: CachingClientRequest) async {
+      await base.remove(entry, for: request)
+    }
+    func invalidate(
+      _ invalidation: StorageInvalidation, for request: CachingClientRequest, movingPast token: inout RemovalToken
+    ) async {
+      await base.invalidate(invalidation, for: request, movingPast: &token)
+    }
+    func credentialDigest(_ value: String) -> String { base.credentialDigest(value) }
+  }
+
+  private struct Origin: Transport {
+    func send(_ request: OutgoingRequest) async throws -> IncomingResponse {
+      var fields: HeaderFields = ["Cache-Control": "max-age=600"]
+      if request.head.url.path == "/nvs" { fields.append(name: "No-Vary-Search", value: "params") }
+      return IncomingResponse(
+        head: ResponseHead(status: 200, fields: fields), body: ResponseBodyStream(Data("body".utf8)))
+    }
+  }
+
+  @Test("A miss in a cache without a store makes no second lookup until a response with the field is stored")
+  func withoutStore() async throws {
+    let fixture = try CacheFixture(disk: 0)
+    #expect(fixture.cache.core.connection.openStore.load() == nil)
+    let storage = CountingStorage(base: fixture.cache.storage)
+    let client = CachingClient(storage: storage, clock: { [clock = fixture.clock] in clock.now })
+    func source(_ path: String) async throws -> ResponseSource {
+      let url = try #require(URL(string: "http://a.example" + path))
+      return try await client.respond(to: CachingClientRequest(head: RequestHead(url: url)), over: Origin()).source
+    }
+    for path in ["/a", "/b?x=1", "/b?x=2"] { #expect(try await source(path) == .network) }
+    #expect(storage.count == 0)
+    #expect(try await source("/nvs?x=1") == .network)
+    let count = storage.count
+    #expect(try await source("/nvs?x=2") == .store)
+    #expect(storage.count == count + 1)
+    await fixture.finish()
+  }
+
+  @Test("A response with No-Vary-Search that is only in memory answers equivalent URLs", arguments: [0, 16 << 20])
+  func onlyInMemory(disk: Int) async throws {
+    try await withCache(disk: disk) { _ in
+      Reply(200, [("Cache-Control", "max-age=600"), ("No-Vary-Search", "params")], "body")
+    } _: { fixture, origin in
+      let delegate = RecordingDelegate(willCache: {
+        CachedURLResponse(response: $0.response, data: $0.data, storagePolicy: .allowedInMemoryOnly)
+      })
+      let session = fixture.session(delegate: delegate)
+      for query in ["x=1", "x=2"] { await delegate.run(session.dataTask(with: origin.url("/a?\(query)"))) }
+      #expect(origin.requestCount == 1)
+    }
+  }
+}
