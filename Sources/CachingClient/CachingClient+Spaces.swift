@@ -204,17 +204,13 @@ extension CachingClient {
     func stored() -> KeySpace? { storage.keySpaceRecord(at: key).flatMap { KeySpace($0) } }
     if let section = stored()?.section(of: variation) { return section }
     return state.spaceChanges.withLock { _ in
-      // Made before the record is read, so that a removal after that covers the new record.
-      let permit = proposal?.permit ?? inFlightFetches.makePermit(request.urlKey ?? key, storage.removalToken)
       let known = stored()
       if let section = known?.section(of: variation) { return section }
-      // Also moves the token past removals of other responses, so that processes rarely differ in it.
-      guard !permit.isRevoked else { return nil }
-      let section = KeySpace.Section(variation, at: state.sharedPosition(permit.token))
+      let section = KeySpace.Section(variation)
       var space = known ?? KeySpace(section)
       if known != nil, !space.add(section) { return nil }
       var record = space.record(at: clock(), isShared: options.mode == .shared)
-      record.permit = permit
+      record.permit = proposal?.permit
       record.isMemoryOnly = proposal?.isMemoryOnly ?? isMemoryOnly
       storage.store(record, for: request.forSpace(key))
       return section

@@ -49,7 +49,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   /// The lease of the machine in a fleet; nil without one.
   private let lease: FleetLease?
   let inFlightFetches: InFlightFetches
-  /// The state that this client shares with other clients of the storage.
+  /// What this client has in common with other clients of the storage.
   let state: ClientState
   @usableFromInline let counters: RequestCounters
 
@@ -103,12 +103,10 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     self.clock = clock
     state =
       (storage as? any SharesClientState)?.clientState
-      ?? ClientState(
-        activity: ActivityReference(),
-        effectOfRemovals: { key, token in
-          guard storage.hasRemovals(since: token) else { return .none }
-          return storage.effectOfRemovals(on: URL(string: key.urlString), partition: key.partition, since: &token)
-        })
+      ?? ClientState(activity: ActivityReference()) { key, token in
+        guard storage.hasRemovals(since: token) else { return .none }
+        return storage.effectOfRemovals(on: URL(string: key.urlString), partition: key.partition, since: &token)
+      }
     counters = state.counters
     inFlightFetches = state.inFlightFetches
   }

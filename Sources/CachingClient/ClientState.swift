@@ -9,15 +9,13 @@ import Synchronization
   import Foundation
 #endif
 
-/// The state that the caching clients of one storage share: the fetches in flight, the counts of requests, and the lock for
+/// What the caching clients of one storage have in common: the fetches in flight, the counts of requests, and the lock for
 /// changes of key spaces.
 package final class ClientState: Sendable {
   let inFlightFetches: InFlightFetches
   let counters: RequestCounters
   /// Held while the record of a key space is made or changed.
   let spaceChanges = Mutex(())
-  /// Returns the position of a token in the order of removals that all processes have in common; nil if there is none.
-  let sharedPosition: @Sendable (RemovalToken) -> UInt64?
 
   /// Creates the state of the clients of a storage.
   ///
@@ -25,15 +23,10 @@ package final class ClientState: Sendable {
   ///   - activity: The counters of the storage's directory.
   ///   - effectOfRemovals: Returns the effect that removals since a token may have on a response with a key, and advances
   ///     the token. It must not retain the owner of this object.
-  ///   - sharedPosition: Returns the position of a token in the order of removals that all processes of the storage have in
-  ///     common, with the identity of the data; nil if no other process uses the storage, the default. It must not retain
-  ///     the owner of this object.
   package init(
     activity: ActivityReference,
-    effectOfRemovals: @escaping @Sendable (_ key: RequestKey, _ token: inout RemovalToken) -> RemovalEffect,
-    sharedPosition: @escaping @Sendable (RemovalToken) -> UInt64? = { _ in nil }
+    effectOfRemovals: @escaping @Sendable (_ key: RequestKey, _ token: inout RemovalToken) -> RemovalEffect
   ) {
-    self.sharedPosition = sharedPosition
     counters = RequestCounters(activity: activity)
     inFlightFetches = InFlightFetches { key, token in
       StorePermit(token: token) { effectOfRemovals(key, &$0) }

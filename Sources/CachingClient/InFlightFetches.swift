@@ -23,8 +23,7 @@ final class InFlightFetches: Sendable {
   }
 
   private let state = Mutex(RegisteredFetches())
-  /// Returns a store permit that removals since a token revoke.
-  let makePermit: @Sendable (RequestKey, RemovalToken) -> StorePermit
+  private let makePermit: @Sendable (RequestKey, RemovalToken) -> StorePermit
   private let ended = Atomic<UInt64>(0)
   private let numbers = Atomic<UInt64>(0)
   private let invalidations = Atomic<UInt64>(0)

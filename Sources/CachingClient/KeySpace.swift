@@ -9,13 +9,9 @@ public import HTTPCaching
 
 /// Key spaces: sets of cache keys that one removal makes unreachable, although no process knows all of them.
 ///
-/// A space has a small record, which is stored like a response and has a nonce. The keys in the space contain the nonce. So
-/// when the record is removed, no process finds the responses in the space again, and they are evicted later. The record
-/// is used by each lookup in the space, so it is not evicted before them.
-///
-/// The nonce is a digest of the last removal before the record was made. Processes that make a record of one space at once
-/// therefore make the same one. The record is stored with the token of that removal, so a later removal covers it, and a
-/// nonce never returns after a removal of its record.
+/// A space has a small record, which is stored like a response and has a random nonce. The keys in the space contain the
+/// nonce. So when the record is removed, no process finds the responses in the space again, and they are evicted later.
+/// The record is used by each lookup in the space, so it is not evicted before them.
 ///
 /// The first store in a space makes its record; a lookup makes none. The record of a path's space has a nonce for each
 /// value of No-Vary-Search that the path's responses have, so that no value hides the responses with another one.
@@ -24,25 +20,15 @@ struct KeySpace: Sendable {
   /// The responses that are found in the same way.
   @usableFromInline
   struct Section: Sendable {
-    /// A number that no section has that was removed, nor one with another variation.
+    /// A number that no other section has.
     let nonce: String
     /// For the equivalent URLs of a path: which of their parameters count.
     let variation: URLVariation?
 
-    /// Makes a section.
-    ///
-    /// - Parameter position: The number of the last removal in the order that all processes have in common; nil if no
-    ///   other process stores in the space.
-    init(_ variation: URLVariation?, at position: UInt64?) {
-      guard let position else {
-        self.init(nonce: String(UInt64.random(in: .min ... .max), radix: 16), variation: variation)
-        return
-      }
-      var bytes = withUnsafeBytes(of: position.littleEndian) { [UInt8]($0) }
-      // Different variations have different nonces, because their keys could otherwise be equal.
-      if let variation { bytes.append(contentsOf: variation.text.utf8) }
-      let nonce = bytes.withUnsafeBytes { XXHash.digest64($0) }
-      self.init(nonce: String(nonce, radix: 16), variation: variation)
+    /// Makes a section with a new nonce.
+    init(_ variation: URLVariation? = nil) {
+      nonce = String(UInt64.random(in: .min ... .max), radix: 16)
+      self.variation = variation
     }
 
     init(nonce: String, variation: URLVariation?) { (self.nonce, self.variation) = (nonce, variation) }

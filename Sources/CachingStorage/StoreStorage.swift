@@ -31,13 +31,10 @@ public struct StoreStorage: ResponseStorage, SharesClientState {
   public init(_ store: ResponseStore, options: CachingOptions = CachingOptions()) {
     self.store = store
     self.options = options
-    clientState = ClientState(
-      activity: store.activity,
-      effectOfRemovals: { key, token in
-        guard store.hasFailed || store.removalToken != token else { return .none }
-        return store.possibleEffectOfRemovals(on: URL(string: key.urlString), partition: key.partition, since: &token)
-      },
-      sharedPosition: { store.sharedPosition(of: $0) })
+    clientState = ClientState(activity: store.activity) { key, token in
+      guard store.hasFailed || store.removalToken != token else { return .none }
+      return store.possibleEffectOfRemovals(on: URL(string: key.urlString), partition: key.partition, since: &token)
+    }
     store.activity.record(isOfSharedCache: options.mode == .shared)
   }
 

@@ -28,7 +28,7 @@ public final class ResponseCache: Sendable {
   package let tiers: TieredStorage
   /// The layer above; nil without one.
   let interceptor: (any StorageInterceptor)?
-  /// The state that the caching clients share.
+  /// What the caching clients have in common.
   package let clientState: ClientState
   private let eventStreams = EventStreams()
 
@@ -93,16 +93,11 @@ public final class ResponseCache: Sendable {
     self.tiers = tiers
     self.interceptor = interceptor
     // Captures the connection alone, because the clients' state belongs to this object.
-    clientState = ClientState(
-      activity: tiers.activity,
-      effectOfRemovals: { [connection = tiers.connection] key, token in
-        guard connection.hasRemovals(since: token) else { return .none }
-        return connection.possibleEffectOfRemovals(
-          on: URL(string: key.urlString), partition: key.partition, since: &token)
-      },
-      sharedPosition: { [connection = tiers.connection] token in
-        connection.openStore.use { $0.sharedPosition(of: token) } ?? nil
-      })
+    clientState = ClientState(activity: tiers.activity) { [connection = tiers.connection] key, token in
+      guard connection.hasRemovals(since: token) else { return .none }
+      return connection.possibleEffectOfRemovals(
+        on: URL(string: key.urlString), partition: key.partition, since: &token)
+    }
   }
 
   /// The minimum disk capacity of a disk tier: 1 MiB.

@@ -141,14 +141,6 @@ extension ResponseStore {
   /// a nanosecond.
   public var removalToken: RemovalToken { remover.token }
 
-  /// Returns a number that all processes derive from a token with the same last removal in the same data, and from no other
-  /// token; nil for a token of another store.
-  package func sharedPosition(of token: RemovalToken) -> UInt64? {
-    context.removalNumber(in: token).map { number in
-      withUnsafeBytes(of: (ownerID.littleEndian, number.littleEndian)) { XXHash.digest64($0) }
-    }
-  }
-
   /// The effect of the removals of all processes since `token` on a copy. `token` is moved to now.
   ///
   /// A memory tier calls this before it serves the copy. Costs a nanosecond while nothing is removed, because the
