@@ -268,6 +268,7 @@ extension CachingClient {
       refuse(.invalidatedInFlight, plan.request, fetch)
       return .invalidatedInFlight(key: nil)
     }
+    proposal.removalToken = fetch.permit.token
     guard let destination = destination(of: proposal, plan) else {
       refuse(.invalidatedInFlight, plan.request, fetch)
       return .invalidatedInFlight(key: nil)

@@ -180,6 +180,8 @@ struct CacheStorage: ResponseStorage, CountsActivity {
 
   var removalToken: RemovalToken { tiers.connection.removalToken }
 
+  func keySpaceNumber(at token: RemovalToken) -> UInt64 { tiers.connection.keySpaceNumber(at: token) }
+
   func hasRemovals(since token: RemovalToken) -> Bool { tiers.connection.hasRemovals(since: token) }
 
   func effectOfRemovals(on url: URL?, partition: String, since token: inout RemovalToken) -> RemovalEffect {
