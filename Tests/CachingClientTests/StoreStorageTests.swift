@@ -166,4 +166,32 @@ struct StoreStorageTests {
       withExtendedLifetime(others) {}
     }
   }
+
+  @Test(
+    "A removal of a URL by another process covers what is being fetched for an equivalent URL",
+    arguments: [false, true])
+  func removalOfEquivalent(refills: Bool) async throws {
+    try await withClient { client, clock in
+      let store = client.storage.store
+      let removed = try #require(RequestKey(urlString: "http://example.com/a?x=1"))
+      let other = CachingClient(store: store, clock: { clock.now })
+      @Sendable func reply(_ text: String) -> IncomingResponse {
+        let fields = HeaderFields([("Date", clock.field), fresh, ("No-Vary-Search", "params")])
+        return IncomingResponse(
+          head: ResponseHead(status: 200, fields: fields), body: ResponseBodyStream(Data(text.utf8)))
+      }
+      let transport = ScriptedTransport { _, _ in
+        store.remove(.resource(removed))
+        if refills {
+          _ = try await other.respond(
+            to: get("http://example.com/a?z=1"), over: ScriptedTransport { _, _ in reply("new") })
+        }
+        return reply("old")
+      }
+      let response = try await client.respond(to: get("http://example.com/a?y=1"), over: transport)
+      #expect(try await response.text() == "old")
+      let found = try await client.storedResponse(to: get("http://example.com/a?x=1"))?.text()
+      #expect(found != "old")
+    }
+  }
 }
