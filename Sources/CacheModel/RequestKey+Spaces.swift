@@ -1,7 +1,7 @@
 /// Keys in a key space: a set of keys that one removal of one key makes unreachable.
 ///
-/// The space has a record under a key of its own, with a random nonce that is a part of all keys in the space. Without the
-/// record, or with another nonce, no lookup makes these keys again. So a removal does not need to know them.
+/// The space has a record under a key of its own, with a nonce that is a part of all keys in the space. Without the record,
+/// or with another nonce, no lookup makes these keys again. So a removal does not need to know them.
 ///
 /// | Space | Record | A key in it |
 /// |---|---|---|

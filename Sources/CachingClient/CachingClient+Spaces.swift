@@ -152,7 +152,8 @@ extension CachingClient {
     {
       if let place = request.place, place.variation == variation, place.member.user == user { return request }
       guard inFlightFetches.invalidationCount == plan.start.invalidationCount else { return nil }
-      let section = section(of: variation, inSpaceAt: urlKey.searchSpace, for: request, by: proposal)
+      let section = section(
+        of: variation, inSpaceAt: urlKey.searchSpace, for: request, by: proposal, askedAt: plan.start.removalToken)
       if let place = section.flatMap({ KeyPlace(equivalent: urlKey, user: user, in: $0) }) {
         return request.placed(at: place)
       }
@@ -160,7 +161,9 @@ extension CachingClient {
     let member = RequestKey.Member(content: request.place?.member.content, user: user)
     guard query != nil || user != nil else { return request.atURL }
     if let place = request.place, place.variation == nil, place.member == member, place.key != nil { return request }
-    let section = section(of: nil, inSpaceAt: urlKey.urlSpace, for: request, by: proposal)
+    let section = section(
+      of: nil, inSpaceAt: urlKey.urlSpace, for: request, by: proposal,
+      askedAt: proposal.removalToken ?? storage.removalToken)
     return request.placed(at: KeyPlace(member, query: query, of: urlKey, in: section))
   }
 
@@ -172,7 +175,8 @@ extension CachingClient {
     guard storage.usesRequestKeys, request.isQuery || isForOneUser(request), let urlKey = request.urlKey,
       let (member, query) = member(of: request)
     else { return nil }
-    let section = section(of: nil, inSpaceAt: urlKey.urlSpace, for: request, isMemoryOnly: isMemoryOnly)
+    let section = section(
+      of: nil, inSpaceAt: urlKey.urlSpace, for: request, askedAt: storage.removalToken, isMemoryOnly: isMemoryOnly)
     return KeyPlace(member, query: query, of: urlKey, in: section)
   }
 
@@ -191,26 +195,32 @@ extension CachingClient {
 
   /// Returns the section of a variation in a space, which is made if there is none; nil if the space has too many.
   ///
-  /// Only one thread at a time makes a section, so that all responses of a burst are stored in the same one.
+  /// Only one thread at a time makes a section, so that all responses of a burst are stored in the same one. Other
+  /// processes make the same section, unless something is removed meanwhile.
+  ///
+  /// The token is read before the record, and stored with the changed one. So no removal that covers the sections of the
+  /// record is missed.
   ///
   /// - Parameters:
   ///   - variation: Nil for the space of a URL.
   ///   - proposal: The response that makes the section. A removal since its permit prevents it. Nil for a response of the
   ///     program.
+  ///   - token: A removal token from before this call.
   private func section(
     of variation: URLVariation?, inSpaceAt key: RequestKey, for request: CachingClientRequest,
-    by proposal: ProposedResponse? = nil, isMemoryOnly: Bool = false
+    by proposal: ProposedResponse? = nil, askedAt token: RemovalToken, isMemoryOnly: Bool = false
   ) -> KeySpace.Section? {
     func stored() -> KeySpace? { storage.keySpaceRecord(at: key).flatMap { KeySpace($0) } }
     if let section = stored()?.section(of: variation) { return section }
     return state.spaceChanges.withLock { _ in
       let known = stored()
       if let section = known?.section(of: variation) { return section }
-      let section = KeySpace.Section(variation)
+      let section = KeySpace.Section(variation, number: storage.keySpaceNumber(at: token))
       var space = known ?? KeySpace(section)
       if known != nil, !space.add(section) { return nil }
       var record = space.record(at: clock(), isShared: options.mode == .shared)
       record.permit = proposal?.permit
+      record.removalToken = token
       record.isMemoryOnly = proposal?.isMemoryOnly ?? isMemoryOnly
       storage.store(record, for: request.forSpace(key))
       return section

@@ -268,10 +268,13 @@ extension CachingClient {
       refuse(.invalidatedInFlight, plan.request, fetch)
       return .invalidatedInFlight(key: nil)
     }
+    proposal.removalToken = fetch.permit.token
     guard let destination = destination(of: proposal, plan) else {
       refuse(.invalidatedInFlight, plan.request, fetch)
       return .invalidatedInFlight(key: nil)
     }
+    // A removal of an equivalent URL by another process does not revoke the permit, whose token is moved past it.
+    if destination.place?.variation != nil { proposal.removalToken = plan.start.removalToken }
     storage.store(proposal, for: destination)
     if case .notStored(let rule) = fetch.storageReport.outcome, rule.isOfStorage {
       refuse(rule, plan.request, fetch)

@@ -9,9 +9,13 @@ public import HTTPCaching
 
 /// Key spaces: sets of cache keys that one removal makes unreachable, although no process knows all of them.
 ///
-/// A space has a small record, which is stored like a response and has a random nonce. The keys in the space contain the
-/// nonce. So when the record is removed, no process finds the responses in the space again, and they are evicted later.
-/// The record is used by each lookup in the space, so it is not evicted before them.
+/// A space has a small record, which is stored like a response and has a nonce. The keys in the space contain the nonce.
+/// So when the record is removed, no process finds the responses in the space again, and they are evicted later. The
+/// record is used by each lookup in the space, so it is usually not evicted before them.
+///
+/// The nonce is from a number of the storage, which changes with each removal
+/// (``ResponseStorage/keySpaceNumber(at:)``). Two processes that make a record at once make the same one. After a removal
+/// the nonce is another one, because the record is stored with the removal token to which its number belongs.
 ///
 /// The first store in a space makes its record; a lookup makes none. The record of a path's space has a nonce for each
 /// value of No-Vary-Search that the path's responses have, so that no value hides the responses with another one.
@@ -20,14 +24,16 @@ struct KeySpace: Sendable {
   /// The responses that are found in the same way.
   @usableFromInline
   struct Section: Sendable {
-    /// A number that no other section has.
+    /// A text that no other section has.
     let nonce: String
     /// For the equivalent URLs of a path: which of their parameters count.
     let variation: URLVariation?
 
-    /// Makes a section with a new nonce.
-    init(_ variation: URLVariation? = nil) {
-      nonce = String(UInt64.random(in: .min ... .max), radix: 16)
+    /// Makes a section with a number of the storage.
+    init(_ variation: URLVariation?, number: UInt64) {
+      var text = variation?.text ?? ""
+      let digest = text.withUTF8 { XXHash.digest64(UnsafeRawBufferPointer($0)) }
+      nonce = String(variation == nil ? number : number ^ digest, radix: 16)
       self.variation = variation
     }
 

@@ -97,6 +97,14 @@ public protocol ResponseStorage: Sendable {
   /// which only its caching client removes responses.
   var removalToken: RemovalToken { get }
 
+  /// Returns a number for the keys of a key space (``/CacheModel/RequestKey/isKeySpace``) whose record is then stored
+  /// with a removal token.
+  ///
+  /// If two processes make the record at once, each finds what the other has stored in the space only if they have the
+  /// same number. When a removal has removed the record, its number must never be returned again: it would bring back
+  /// the responses in the space. The default implementation returns a random number.
+  func keySpaceNumber(at token: RemovalToken) -> UInt64
+
   /// Returns whether there may have been a removal since a token.
   ///
   /// If false, ``effectOfRemovals(on:partition:since:)``, which needs a URL, is not called. The default implementation
@@ -176,6 +184,9 @@ extension ResponseStorage {
   /// Zero, because only the caching client removes responses.
   public var removalToken: RemovalToken { 0 }
 
+  /// Returns a random number.
+  public func keySpaceNumber(at token: RemovalToken) -> UInt64 { .random(in: .min ... .max) }
+
   /// Returns none, because only the caching client removes responses.
   public func effectOfRemovals(
     on url: URL?, partition: String, since token: inout RemovalToken
@@ -244,6 +255,11 @@ public struct ProposedResponse: Sendable {
 
   /// The store permit of the fetch; `nil` for a proposal that does not come from a fetch.
   var permit: StorePermit?
+  /// The removal token up to which no removal covers this response.
+  ///
+  /// Pass it to the store, because a later removal may cover the response. `nil` for a proposal that does not come from
+  /// a fetch.
+  public internal(set) var removalToken: RemovalToken?
   /// Where the storage reports that it keeps the response in memory only, or not at all.
   package internal(set) var report: StorageReport?
 
@@ -263,12 +279,6 @@ public struct ProposedResponse: Sendable {
     get { response[keyPath: member] }
     set { response[keyPath: member] = newValue }
   }
-
-  /// The removal token up to which no removal covers this response.
-  ///
-  /// Pass it to the store, because a later removal may cover the response. `nil` for a proposal that does not come from
-  /// a fetch.
-  public var removalToken: RemovalToken? { permit?.token }
 
   /// Whether a removal or invalidation revoked the permit to store this response.
   ///

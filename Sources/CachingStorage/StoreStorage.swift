@@ -125,6 +125,9 @@ public struct StoreStorage: ResponseStorage, SharesClientState {
   /// The store's removal token.
   public var removalToken: RemovalToken { store.removalToken }
 
+  /// Returns a number that all processes have in common which use the directory, until one of them removes responses.
+  public func keySpaceNumber(at token: RemovalToken) -> UInt64 { store.keySpaceNumber(at: token) }
+
   /// Returns whether any process has removed responses since a token, or the store has failed.
   public func hasRemovals(since token: RemovalToken) -> Bool { store.hasFailed || store.removalToken != token }
 

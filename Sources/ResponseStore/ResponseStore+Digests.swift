@@ -8,7 +8,7 @@ extension ResponseStore {
   /// The value itself is not written. The digest is not cryptographic: a process that can read the directory can test
   /// guesses.
   public func credentialDigest(_ value: String) -> String {
-    Self.digest(of: value, secret: context.database.format.secret)
+    Self.hexadecimalDigest(of: value, secret: context.database.format.secret)
   }
 
   /// Returns a keyed digest of 128 bits of the content of a query. Equal bytes have equal digests in all processes.
@@ -36,12 +36,11 @@ extension ResponseStore {
   /// Returns a keyed digest of a secret, for a cache without a store. Equal values have equal digests only within
   /// this process.
   public static func credentialDigestInProcess(_ value: String) -> String {
-    digest(of: value, secret: RequestKey.secret)
+    hexadecimalDigest(of: value, secret: RequestKey.secret)
   }
 
-  private static func digest(of value: String, secret: [UInt8]) -> String {
+  private static func hexadecimalDigest(of value: String, secret: [UInt8]) -> String {
     var value = value
-    let digest = value.withUTF8 { XXHash.digest128(UnsafeRawBufferPointer($0), secret: secret) }
-    return String(digest.high, radix: 16) + "-" + String(digest.low, radix: 16)
+    return value.withUTF8 { hexadecimalDigest(of: UnsafeRawBufferPointer($0), secret: secret) }
   }
 }

@@ -1,6 +1,7 @@
 import CacheModel
 import Foundation
 import FoundationNetworking
+import HTTPCaching
 import LoopbackOrigin
 import Synchronization
 import Testing
@@ -179,6 +180,86 @@ struct KeySpaceTests {
       try fixture.reopen()
       _ = try await fixture.cache.data(from: origin.url("/nvs?x=3"))
       #expect(origin.requestCount == 2)
+    }
+  }
+
+  // MARK: Lost records
+
+  /// Returns a cache that shares the directory of another one.
+  private func secondCache(_ fixture: CacheFixture) throws -> LMDBURLCache {
+    var options = LMDBURLCache.Options()
+    options.clock = { [clock = fixture.clock] in clock.now }
+    return try LMDBURLCache(
+      directory: fixture.directory, memoryCapacity: 0, diskCapacity: 16 << 20, options: options)
+  }
+
+  private func user(_ name: String, _ url: URL, method: String = "GET") -> URLRequest {
+    URLRequest(url, method: method, ["Authorization": name])
+  }
+
+  @Test(
+    "An unsafe request invalidates responses whose record was evicted, also if it is made again",
+    arguments: [false, true])
+  func invalidationWithoutRecord(isShared: Bool) async throws {
+    try await withCache(memory: 0) { _ in
+    } origin: { request in
+      request.method == "PUT" ? Reply(204) : Reply(200, [("Cache-Control", "private, max-age=600")], "body")
+    } _: { fixture, origin in
+      let other = isShared ? try secondCache(fixture) : nil
+      let (cache, url) = (fixture.cache, origin.url("/me"))
+      let store = try #require(cache.core.store)
+      let record = try #require(RequestKey(url: url)).urlSpace
+      for invalidates in [false, true] {
+        _ = try await cache.data(for: user("a", url))
+        let stored = try #require(store.lookup(record))
+        store.discard(
+          CacheableResponse(
+            status: stored.status, fields: stored.fields, body: Data(), freshness: stored.freshness,
+            vary: stored.vary), for: record)
+        #expect(cache.cachedResponse(for: user("a", url)) == nil)
+        if invalidates { _ = try await cache.data(for: user("b", url, method: "PUT")) }
+        _ = try await cache.data(for: user("b", url))
+        // Where other caches can have the directory open, nothing is lost with the record alone.
+        #expect((cache.cachedResponse(for: user("a", url)) != nil) == (isShared && !invalidates))
+      }
+      withExtendedLifetime(other) {}
+    }
+  }
+
+  @Test("A section that another process has replaced is found again after the next store with it")
+  func replacedSection() async throws {
+    try await withCache(memory: 0) { _ in
+    } origin: { request in
+      let name = request.query?.first.map { String($0) } ?? ""
+      return Reply(
+        200, [("Cache-Control", "max-age=600"), ("No-Vary-Search", "params=(\"\(name)\")")], request.target)
+    } _: { fixture, origin in
+      let other = try secondCache(fixture)
+      let cache = fixture.cache
+      func isFound(_ query: String) -> Bool {
+        cache.cachedResponse(for: URLRequest(url: origin.url("/p?\(query)"))) != nil
+      }
+      _ = try await cache.data(from: origin.url("/p?a=1&id=1"))
+      let store = try #require(cache.core.store)
+      let key = try #require(RequestKey(url: origin.url("/p"))).searchSpace
+      let first = try #require(store.lookup(key)).fields
+      _ = try await other.data(from: origin.url("/p?b=1&id=1"))
+      let both = try #require(store.lookup(key))
+      #expect(both.fields.count == 4)
+      #expect(isFound("a=2&id=1") && isFound("b=2&id=1"))
+      // As a process that did not know the first section.
+      var fields = both.fields
+      for name in Set(first.map(\.name)) { fields.remove(name) }
+      for field in both.fields where !first.contains(where: { $0.value == field.value }) {
+        fields.append(name: field.name, value: field.value)
+      }
+      #expect(fields.count == 2)
+      store.store(
+        CacheableResponse(
+          status: both.status, fields: fields, body: Data(), freshness: both.freshness, vary: both.vary), for: key)
+      #expect(!isFound("a=2&id=1") && isFound("b=2&id=1"))
+      _ = try await cache.data(from: origin.url("/p?a=1&id=2"))
+      #expect(isFound("a=2&id=1") && isFound("b=2&id=1") && isFound("a=2&id=2"))
     }
   }
 }

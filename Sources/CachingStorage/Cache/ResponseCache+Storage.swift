@@ -126,6 +126,9 @@ extension ResponseCache: ResponseStorage, SharesClientState {
   /// The token of the latest removal by any process.
   public var removalToken: RemovalToken { tiers.connection.removalToken }
 
+  /// Returns a number that all processes have in common which use the directory, until one of them removes responses.
+  public func keySpaceNumber(at token: RemovalToken) -> UInt64 { tiers.connection.keySpaceNumber(at: token) }
+
   /// Returns whether any process may have removed responses since a token.
   public func hasRemovals(since token: RemovalToken) -> Bool { tiers.connection.hasRemovals(since: token) }
 

@@ -97,6 +97,11 @@ package final class StoreConnection: Sendable {
     return Self.tokenWithoutStore
   }
 
+  /// Returns the number that a key space has in its keys if its record is stored with a token. Random without a store.
+  func keySpaceNumber(at token: RemovalToken) -> UInt64 {
+    openStore.use { $0.keySpaceNumber(at: token) } ?? .random(in: .min ... .max)
+  }
+
   /// Returns whether any process may have removed responses since a token.
   package func hasRemovals(since token: RemovalToken) -> Bool {
     openStore.use { $0.hasFailed || $0.removalToken != token } ?? true

@@ -41,6 +41,9 @@ final class SharedStatusPage: @unchecked Sendable {
     /// A generation, plus 1, in which no response with No-Vary-Search was stored; see
     /// ``StoreContext/mayHaveEquivalentURLs``.
     case plainGeneration = 264
+    /// A random number of the processes that have the generation open together; see
+    /// ``ResponseStore/keySpaceNumber(at:)``.
+    case keySpaceSeed = 272
     /// The device and the inode of LMDB's lock file, and the generation that it belongs to.
     case lockFileDevice = 320
     case lockFileInode = 328

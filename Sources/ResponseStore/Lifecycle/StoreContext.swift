@@ -116,6 +116,9 @@ final class StoreContext: Sendable {
   /// Call this before the record of a path's key space can be found.
   func noteEquivalentURLs() { statusPage[.plainGeneration] = 0 }
 
+  /// A random number that the processes have in common which have the generation open together.
+  var keySpaceSeed: UInt64 { statusPage[.keySpaceSeed] }
+
   /// Whether the store has neither failed nor been closed. Never traps.
   var isOpen: Bool { state.load(ordering: .relaxed) == State.open.rawValue && isGenerationInUse }
   var hasFailed: Bool {

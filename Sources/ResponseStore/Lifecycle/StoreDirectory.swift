@@ -154,6 +154,7 @@ final class StoreDirectory: @unchecked Sendable {
   /// - Parameter isFirst: Whether no other process has this generation open.
   func countOpening(isFirst: Bool) {
     let page = lockedStatusPage
+    if isFirst { page[.keySpaceSeed] = .random(in: .min ... .max) }
     page[.openCount] = isFirst ? 1 : page[.openCount] + 1
     page[.openedGeneration] = generation
   }

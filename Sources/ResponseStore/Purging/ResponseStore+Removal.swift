@@ -141,6 +141,20 @@ extension ResponseStore {
   /// a nanosecond.
   public var removalToken: RemovalToken { remover.token }
 
+  /// Returns the number that a key space has in its keys if its record is stored with a token.
+  ///
+  /// Two processes that make the record at once, with no removal between, make the same one. A removal ends the use of
+  /// all numbers before it: it covers a record with an earlier token, and a later token has another number. This holds
+  /// only if each removal is logged. A cache without other users does not log the removal of a URL of which it finds
+  /// nothing, not even the record of a space, which may have been evicted before the responses in the space. So its
+  /// numbers are random. When another process opens the directory, no response has one of the numbers that follow.
+  package func keySpaceNumber(at token: RemovalToken) -> UInt64 {
+    guard mayHaveOtherUsers, !context.isForked, let removal = context.removalNumber(in: token) else {
+      return .random(in: .min ... .max)
+    }
+    return context.keySpaceSeed &+ removal
+  }
+
   /// The effect of the removals of all processes since `token` on a copy. `token` is moved to now.
   ///
   /// A memory tier calls this before it serves the copy. Costs a nanosecond while nothing is removed, because the

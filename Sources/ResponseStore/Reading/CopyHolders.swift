@@ -18,6 +18,7 @@ final class CopyHolders: Sendable {
   }
 
   private let references = Monitor<[Reference]>([])
+  /// The maximum number of holders so far.
   private let count = Atomic<Int>(0)
 
   /// Adds a holder. Call this before it holds a copy.
@@ -25,11 +26,11 @@ final class CopyHolders: Sendable {
     references.withLock { references in
       references.removeAll { $0.holder == nil || $0.holder === holder }
       references.append(Reference(holder: holder))
-      count.store(references.count, ordering: .sequentiallyConsistent)
+      count.max(references.count, ordering: .sequentiallyConsistent)
     }
   }
 
-  /// Whether there are several holders. Some of them may have been released.
+  /// Whether there have been several holders at a time. It then stays true.
   var areSeveral: Bool { count.load(ordering: .sequentiallyConsistent) > 1 }
 
   /// Makes all holders except `writer` drop their copies of a key.
