@@ -135,9 +135,16 @@ extension RequestKey {
   // MARK: Reading keys
 
   /// Whether the key is that of a space, whose record is not a response.
-  public var isKeySpace: Bool {
-    guard let part = parts?.method, bytes[part].first == Self.spaceMark else { return false }
-    return !bytes[part].contains(UInt8(ascii: " "))
+  public var isKeySpace: Bool { bytes.withUnsafeBytes { Self.isKeySpace($0) } }
+
+  /// Whether the bytes are those of a key of a space.
+  package static func isKeySpace(_ bytes: UnsafeRawBufferPointer) -> Bool {
+    bytes.withMemoryRebound(to: UInt8.self) { bytes in
+      guard let part = parts(of: bytes)?.method, !part.isEmpty, bytes[part.lowerBound] == spaceMark else {
+        return false
+      }
+      return !bytes[part].contains(UInt8(ascii: " "))
+    }
   }
 
   /// Whether the key is that of the record of a path's space.
@@ -170,12 +177,14 @@ extension RequestKey {
 
   /// The positions of the third and the fourth of the parts, which zeros separate; nil if there are fewer.
   private var parts: (target: Range<Int>, method: Range<Int>)? {
-    bytes.withUnsafeBufferPointer { bytes in
-      guard let before = Self.end(ofPart: 2, in: bytes), let target = Self.find(0, in: bytes, from: before + 1),
-        let method = Self.find(0, in: bytes, from: target + 1)
-      else { return nil }
-      return ((before + 1)..<target, (target + 1)..<method)
-    }
+    bytes.withUnsafeBufferPointer { Self.parts(of: $0) }
+  }
+
+  private static func parts(of bytes: UnsafeBufferPointer<UInt8>) -> (target: Range<Int>, method: Range<Int>)? {
+    guard let before = end(ofPart: 2, in: bytes), let target = find(0, in: bytes, from: before + 1),
+      let method = find(0, in: bytes, from: target + 1)
+    else { return nil }
+    return ((before + 1)..<target, (target + 1)..<method)
   }
 
   /// Returns the position of the zero after a part; nil if there are fewer parts.

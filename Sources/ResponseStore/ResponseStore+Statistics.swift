@@ -7,8 +7,8 @@ extension ResponseStore {
   /// The present disk usage of the directory's files in bytes: their allocated blocks. Constant time.
   public var diskByteCount: Int { space.diskByteCount }
 
-  /// The number of entries on disk, including those that a tombstone hides. Constant time.
-  public var entryCount: Int { committedCounters().map { Int(clamping: $0.entryCount) } ?? 0 }
+  /// The number of responses on disk, including those that a tombstone hides. Constant time.
+  public var entryCount: Int { committedCounters()?.responseCount ?? 0 }
 
   /// The counters of this process, and the contents of the store. Constant time; not a consistent snapshot.
   public var statistics: StoreStatistics {
@@ -25,7 +25,7 @@ extension ResponseStore {
       corruptRecords: counts[.corruptRecords],
       mapFullRetries: counts[.mapFullRetries],
       commits: counts[.commits],
-      entryCount: counters.map { Int(clamping: $0.entryCount) } ?? 0,
+      entryCount: counters?.responseCount ?? 0,
       payloadByteCount: counters.map { Int(clamping: $0.payloadByteCount) } ?? 0,
       diskByteCount: diskByteCount,
       excessByteCount: excessByteCount,

@@ -150,7 +150,7 @@ struct DamageTests {
     try file.write { (transaction) throws(LMDBError) in
       let byteCount = try file.heads.withHeader(of: rowID, in: transaction) { $0.storedByteCount }
       try file.heads.remove(rowID, in: transaction)
-      try file.change(in: transaction) { $0.counters.remove(byteCount: byteCount ?? 0) }
+      try file.change(in: transaction) { $0.counters.remove(byteCount: byteCount ?? 0, isKeySpace: false) }
     }
     #expect(!fixture.store.checkInvariants().isEmpty)
     #expect(fixture.body(Self.url) == nil)

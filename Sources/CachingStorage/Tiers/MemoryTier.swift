@@ -83,9 +83,11 @@ package final class MemoryTier: CopyHolder {
   /// The size of the responses in bytes.
   package var byteCount: Int { usedByteCount.load(ordering: .relaxed) }
 
-  /// The number of responses.
+  /// The number of responses. The records of key spaces are none.
   package var entryCount: Int {
-    shards.reduce(0) { $0 + $1.shard.withLock { $0.variants.values.reduce(0) { $0 + $1.count } } }
+    shards.reduce(0) { count, box in
+      count + box.shard.withLock { $0.variants.reduce(0) { $0 + ($1.key.isKeySpace ? 0 : $1.value.count) } }
+    }
   }
 
   /// The maximum size of the responses in bytes.

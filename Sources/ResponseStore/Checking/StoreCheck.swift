@@ -42,6 +42,8 @@ struct StoreCheck {
   /// Counts over all record headers.
   struct Sums {
     var entryCount = 0
+    /// Of these, the records of key spaces.
+    var spaceCount = 0
     var payloadByteCount = 0
     var chunkCount = 0
   }
@@ -151,7 +153,9 @@ struct StoreCheck {
     walked.entryCount += 1
     walked.payloadByteCount += head.storedByteCount
     // The record of a key space is no response.
-    guard !isHidden, !RequestKey(storedBytes: Array(head.key)).isKeySpace else { return }
+    let isKeySpace = RequestKey.isKeySpace(head.key)
+    if isKeySpace { walked.spaceCount += 1 }
+    guard !isHidden, !isKeySpace else { return }
     result.entryCount += 1
     result.bodyByteCount += head.bodyByteCount
   }
@@ -232,6 +236,9 @@ struct StoreCheck {
     let entryCount = isOneSnapshot ? walked.entryCount : try database.heads.rowCount(in: transaction)
     if counters.entryCount != UInt64(entryCount) {
       result.report("The counters say \(counters.entryCount) entries, there are \(entryCount)")
+    }
+    if isOneSnapshot, counters.spaceCount != UInt64(walked.spaceCount) {
+      result.report("The counters say \(counters.spaceCount) records of key spaces, there are \(walked.spaceCount)")
     }
     if isOneSnapshot, counters.payloadByteCount != UInt64(walked.payloadByteCount) {
       result.report("The counters say \(counters.payloadByteCount) bytes, there are \(walked.payloadByteCount)")

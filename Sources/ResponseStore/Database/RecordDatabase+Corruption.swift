@@ -1,3 +1,4 @@
+import CacheModel
 import LMDB
 
 /// Deletion of what corruption leaves: records that cannot be read, and rows without a record.
@@ -18,7 +19,8 @@ extension RecordDatabase {
         return (
           byteCount: record.count, time: fixed.map { SortableTimestamp.encode($0.updatedAt) } ?? 0,
           bodyID: fixed?.bodyID(ofRow: rowID) ?? rowID,
-          tag: RecordHeaderView(record).map { tag(of: $0.key) }
+          tag: RecordHeaderView(record).map { tag(of: $0.key) },
+          isKeySpace: RecordHeaderView(record).map { RequestKey.isKeySpace($0.key) } ?? false
         )
       }
     }
@@ -38,7 +40,7 @@ extension RecordDatabase {
       if chunkByteCount > 0 { try addOrphanedBody(bodyID, in: transaction) }
       byteCount += chunkByteCount
     }
-    changes.counters.remove(byteCount: byteCount)
+    changes.counters.remove(byteCount: byteCount, isKeySpace: found.isKeySpace)
   }
 
   /// Deletes a row of `dates` and the record's cell in the index. Returns false if the row does not exist.

@@ -68,7 +68,7 @@ extension RecordDatabase {
       rowID: rowID, checksum: head.checksum, tag: tag(of: head.key), use: use,
       date: DateKey(time: SortableTimestamp.encode(head.updatedAt), rowID: rowID),
       bodyID: head.bodyID(ofRow: rowID), chunkCount: chunks.count, bodyPageCount: pageCount(of: chunks),
-      recordByteCount: head.raw.count, byteCount: head.storedByteCount)
+      recordByteCount: head.raw.count, byteCount: head.storedByteCount, isKeySpace: RequestKey.isKeySpace(head.key))
   }
 
   /// The result of ``remove(_:changes:isInRun:in:)``.
@@ -103,7 +103,7 @@ extension RecordDatabase {
     let removed = try removeHeads(of: records[..<count], changed: &removal.changed, in: transaction)
     var chunks: [ChunkKey] = []
     for record in removed {
-      changes.counters.remove(byteCount: record.byteCount)
+      changes.counters.remove(byteCount: record.byteCount, isKeySpace: record.isKeySpace)
       let deletesBody = changes.freeing.countRemoval(of: record, isInRun: isInRun, pageByteCount: pageByteCount)
       if deletesBody {
         for index in 0..<record.chunkCount { chunks.append(ChunkKey(bodyID: record.bodyID, index: UInt32(index))) }
@@ -205,6 +205,8 @@ struct RemovableRecord {
   var recordByteCount: Int
   /// The bytes of record header and body.
   var byteCount: Int
+  /// Whether it is the record of a key space, and not a response.
+  var isKeySpace: Bool
 }
 
 /// The fate of a record's use count when the record is deleted.

@@ -31,7 +31,8 @@ extension RecordDatabase {
     let date = DateKey(time: SortableTimestamp.encode(head.updatedAt), rowID: entry.rowID)
     try dates.put(entry.tagWord, for: date, in: transaction, mode: .append)
     try noteInsertion(of: entry, replacing: replaced)
-    changes.counters.add(byteCount: head.layout { $0.storedByteCount })
+    let (byteCount, isKeySpace) = head.layout { ($0.storedByteCount, RequestKey.isKeySpace($0.key)) }
+    changes.counters.add(byteCount: byteCount, isKeySpace: isKeySpace)
     return entry.rowID
   }
 

@@ -6,6 +6,8 @@ struct PersistentCounters: Sendable, Equatable {
   var nextRowID = Band.rowIDStep
   /// The number of records, including those that a tombstone hides.
   var entryCount: UInt64 = 0
+  /// The number of records that are those of key spaces, and not responses.
+  var spaceCount: UInt64 = 0
   /// The bytes of all records and chunks, without LMDB's overhead.
   var payloadByteCount: UInt64 = 0
   /// The disk capacity in bytes, in force for all processes.
@@ -24,8 +26,8 @@ struct PersistentCounters: Sendable, Equatable {
   init() {}
 
   init?(_ bytes: UnsafeRawBufferPointer) {
-    // Seven numbers, and three for each open segment.
-    guard let bytes = ChecksummedValue.content(of: bytes), bytes.count >= 56, bytes.count % 24 == 56 % 24 else {
+    // Eight numbers, and three for each open segment.
+    guard let bytes = ChecksummedValue.content(of: bytes), bytes.count >= 64, bytes.count % 24 == 64 % 24 else {
       return nil
     }
     var reader = ByteReader(bytes)
@@ -37,6 +39,7 @@ struct PersistentCounters: Sendable, Equatable {
     lastAppliedRemoval = next()
     knownRemoval = next()
     lastTombstoneChange = next()
+    spaceCount = next()
     while !reader.isAtEnd {
       let (firstRowID, byteCount, recordCount) = (next(), next(), next())
       openSegments.insert(
@@ -48,6 +51,7 @@ struct PersistentCounters: Sendable, Equatable {
     var writer = ByteWriter()
     for number in [
       nextRowID, entryCount, payloadByteCount, capacityByteCount, lastAppliedRemoval, knownRemoval, lastTombstoneChange,
+      spaceCount,
     ] {
       writer.append(number)
     }
@@ -65,14 +69,19 @@ struct PersistentCounters: Sendable, Equatable {
     return nextRowID
   }
 
-  mutating func add(byteCount: Int) {
+  /// The number of responses, including those that a tombstone hides.
+  var responseCount: Int { Int(clamping: entryCount - min(entryCount, spaceCount)) }
+
+  mutating func add(byteCount: Int, isKeySpace: Bool) {
     entryCount &+= 1
+    if isKeySpace { spaceCount &+= 1 }
     payloadByteCount &+= UInt64(byteCount)
   }
 
   /// Counts the removal of a record. Counters that are wrong because of corruption stop at zero instead of trapping.
-  mutating func remove(byteCount: Int) {
+  mutating func remove(byteCount: Int, isKeySpace: Bool) {
     entryCount -= min(entryCount, 1)
+    if isKeySpace { spaceCount -= min(spaceCount, 1) }
     payloadByteCount -= min(payloadByteCount, UInt64(byteCount))
   }
 
