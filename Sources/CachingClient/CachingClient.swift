@@ -49,7 +49,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   /// The lease of the machine in a fleet; nil without one.
   private let lease: FleetLease?
   let inFlightFetches: InFlightFetches
-  /// What this client has in common with other clients of the storage.
+  /// The state that this client shares with other clients of the storage.
   let state: ClientState
   @usableFromInline let counters: RequestCounters
 

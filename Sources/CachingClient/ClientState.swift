@@ -9,7 +9,7 @@ import Synchronization
   import Foundation
 #endif
 
-/// What the caching clients of one storage have in common: the fetches in flight, the counts of requests, and the lock for
+/// The state that the caching clients of one storage share: the fetches in flight, the counts of requests, and the lock for
 /// changes of key spaces.
 package final class ClientState: Sendable {
   let inFlightFetches: InFlightFetches

@@ -29,4 +29,19 @@ extension ResponseCache {
       requests: clientState.statistics, disk: tiers.store?.statistics, directory: tiers.store?.directoryStatistics,
       memoryEntryCount: tiers.memory.entryCount, memoryByteCount: tiers.memory.byteCount)
   }
+
+  /// The responses on disk, without their bodies.
+  ///
+  ///     for entry in cache.entries() where entry.bodyByteCount > 1 << 20 { print(entry.url) }
+  ///
+  /// They are read in batches. Nothing is held between two elements, so the loop may take long. Responses that are
+  /// stored or removed in the meantime may be missing, and so may those that are still queued; call ``flush()`` first
+  /// to include these. Empty without a disk tier.
+  ///
+  /// - Parameter order: The order; by default by the time of storing, oldest first.
+  /// - Complexity: O(entries) for all of them; constant memory.
+  public func entries(in order: EntryOrder = .time) -> some Sequence<CacheDirectory.Entry> {
+    (tiers.store.map { AnySequence($0.entries(in: order)) } ?? AnySequence(EmptyCollection())).lazy
+      .filter { !$0.key.isKeySpace }.map { CacheDirectory.Entry($0) }
+  }
 }

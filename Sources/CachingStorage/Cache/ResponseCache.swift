@@ -28,7 +28,7 @@ public final class ResponseCache: Sendable {
   package let tiers: TieredStorage
   /// The layer above; nil without one.
   let interceptor: (any StorageInterceptor)?
-  /// What the caching clients have in common.
+  /// The state that the caching clients share.
   package let clientState: ClientState
   private let eventStreams = EventStreams()
 

@@ -15,18 +15,18 @@ package protocol StorageInterceptor: AnyObject, Sendable {
   /// Whether the layer may hold responses that the tiers do not.
   var mayHoldResponses: Bool { get }
 
-  /// Answers a lookup under the request's key.
+  /// Looks up the response to a request, under the request's key.
   func lookup(_ request: CachingClientRequest, in tiers: TieredStorage) -> InterceptedLookup
 
-  /// Returns what the layer has put into a proposal: bytes to store with the response, and what it has prepared of it.
+  /// Returns the additions of the layer to a proposal: bytes to store with the response, and what it has prepared of it.
   func attachment(
     of proposal: ProposedResponse, for key: RequestKey
   ) -> (bytes: [UInt8]?, prepared: (any PreparedResponse)?)
 
-  /// Takes a response that is to be stored; returns false if the tiers are to store it.
+  /// Takes a response to store; returns false if the tiers must store it.
   func store(_ entry: CacheEntry, _ proposal: ProposedResponse, for request: CachingClientRequest) -> Bool
 
-  /// Takes an update after a validation; returns false if the tiers are to make it.
+  /// Takes an update after a validation; returns false if the tiers must make it.
   ///
   /// - Parameters:
   ///   - updated: The response with its new fields and freshness.
@@ -40,9 +40,9 @@ package protocol StorageInterceptor: AnyObject, Sendable {
   func remove(_ urls: [URL], for request: CachingClientRequest)
 }
 
-/// The answer of a layer above a cache to a lookup.
+/// The decision of a layer above a cache about a lookup.
 package enum InterceptedLookup {
-  /// The tiers are to be asked.
+  /// The tiers look the request up.
   case pass
   /// The layer has decided. Nil if it has no response.
   case decided(CacheEntry?)

@@ -21,7 +21,7 @@ public final class CacheEntry: StoredResponseMetadata, Sendable {
     case disk
   }
 
-  /// What a layer above has made of the response and keeps for later hits; nil until then.
+  /// The object that a layer above has made of the response and keeps for later hits; nil until then.
   ///
   /// Declared first, because every hit reads it and the memory next to it.
   package let prepared = AtomicOnceReference<AnyObject & Sendable>()
@@ -250,8 +250,8 @@ public final class CacheEntry: StoredResponseMetadata, Sendable {
   }
 }
 
-/// What a layer above has made of a stored response, such as a Foundation response. Any thread can use it.
+/// The object that a layer above has made of a stored response, such as a Foundation response. Any thread can use it.
 package protocol PreparedResponse: AnyObject, Sendable {
-  /// Returns what is still true after an update of the response's fields; nil if nothing is.
+  /// Returns the part that stays true after an update of the fields; nil if there is none.
   func afterUpdate() -> (any PreparedResponse)?
 }

@@ -16,12 +16,20 @@ extension LMDBURLCache {
   /// - Parameter order: The order; by default by the time of storing, oldest first.
   /// - Complexity: O(entries) for all of them; constant memory.
   public func entries(in order: EntryOrder = .time) -> some Sequence<CacheDirectory.Entry> {
-    (core.store.map { AnySequence($0.entries(in: order)) } ?? AnySequence(EmptyCollection())).lazy
-      .filter { !$0.key.isKeySpace }.map { CacheDirectory.Entry($0) }
+    storage.entries(in: order)
   }
 
   /// The statistics of this cache in this process, and of its directory.
   ///
   /// - Complexity: O(entries in the memory tier), which are counted; the rest is constant.
   public var statistics: Statistics { storage.statistics }
+
+  /// Returns the statistics of the cache and its directory in Prometheus' text format, for example for `/metrics`.
+  ///
+  /// The counters are those of all processes that use or used the directory, so one process serves them for all. Every
+  /// sample has the label `directory`. The memory tier is this process's own. Without a disk tier, only the memory tier
+  /// is included.
+  ///
+  /// - Complexity: As ``statistics``.
+  public func prometheusText() -> String { storage.prometheusText() }
 }

@@ -1,9 +1,14 @@
-import CacheActivity
+public import CacheActivity
+import CacheModel
 import CachingClient
-public import Foundation
 import HTTPCaching
-import LMDB
-import ResponseStore
+public import ResponseStore
+
+#if canImport(FoundationEssentials)
+  public import FoundationEssentials
+#else
+  public import Foundation
+#endif
 
 /// Inspects and purges an existing cache directory without opening a cache.
 ///
@@ -19,7 +24,7 @@ import ResponseStore
 public final class CacheDirectory: Sendable {
   /// The directory's path.
   public let path: String
-  let store: ResponseStore
+  package let store: ResponseStore
 
   /// One stored response, without its body.
   public struct Entry: Sendable {

@@ -1,6 +1,11 @@
 import CacheModel
-import Foundation
 import ResponseStore
+
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
 
 /// The removals in force, and the responses that a removal would cover.
 extension CacheDirectory {

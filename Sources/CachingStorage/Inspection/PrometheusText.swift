@@ -1,5 +1,10 @@
 import CacheActivity
-import Foundation
+
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
 
 /// A document in Prometheus' text format, version 0.0.4.
 struct PrometheusText {
@@ -166,7 +171,7 @@ extension CacheDirectory {
   }
 }
 
-extension LMDBURLCache {
+extension ResponseCache {
   /// Returns the statistics of the cache and its directory in Prometheus' text format, for example for `/metrics`.
   ///
   /// The counters are those of all processes that use or used the directory, so one process serves them for all. Every
@@ -176,7 +181,7 @@ extension LMDBURLCache {
   /// - Complexity: As ``statistics``.
   public func prometheusText() -> String {
     let statistics = statistics
-    var document = PrometheusText(labels: [("directory", core.connection.directory)])
+    var document = PrometheusText(labels: [("directory", tiers.connection.directory)])
     document.gauge("urlcache_memory_entries", "Responses in the memory tier.", statistics.memoryEntryCount)
     document.gauge("urlcache_memory_bytes", "Bytes of the memory tier.", statistics.memoryByteCount)
     if let disk = statistics.disk {

@@ -1,6 +1,11 @@
-import Foundation
 import HTTPCaching
 import ResponseStore
+
+#if canImport(FoundationEssentials)
+  import FoundationEssentials
+#else
+  import Foundation
+#endif
 
 /// The walk over all stored responses, and their bodies.
 extension CacheDirectory {
