@@ -52,8 +52,14 @@ let series: [String: @Sendable (RunConfiguration) -> Bool] = [
       seconds: setting.seconds ?? (setting.isQuick ? 4 : 60))
   },
   "users": { setting in
-    UsersSeries(setting: setting, directory: setting.scratch + "/users").run(
+    var isGood = UsersSeries(setting: setting, directory: setting.scratch + "/users").run(
       seconds: setting.seconds ?? (setting.isQuick ? 4 : 60))
+    for (name, memory) in [("one URL", 0), ("one URL in memory", 32 << 20)]
+    where setting.only == nil || setting.only == name {
+      let count = setting.isQuick ? 2000 : 100_000
+      isGood = reportScene("users: \(name)", setting, "users-of-one-url", ["\(count)", "\(memory)"]) && isGood
+    }
+    return isGood
   },
   "contract": { setting in
     ContractSeries(setting: setting, directory: setting.scratch + "/contract").run(
@@ -188,6 +194,13 @@ func runChild(_ arguments: [String]) -> Never {
     } catch {
       fail("\(error)")
     }
+  case "users-of-one-url":
+    let (directory, count, memory) = (next(), number(), number())
+    Task.detached {
+      do { try await UsersOfOneURL.run(directory, count: count, memory: memory) } catch { fail("\(error)") }
+      exit(0)
+    }
+    while true { pause() }
   case "longrun":
     let name = next()
     guard let scenario = LongRunScenario.all.first(where: { $0.name == name }) else { fail("no scenario \(name)") }
