@@ -98,7 +98,9 @@ let package = Package(
     .testTarget(
       name: "CachingClientTests",
       dependencies: [
-        "CachingClient", "CachingStorage", "CurlTransport", "CacheModel", "HTTPCaching", "LoopbackOrigin",
+        "CachingClient", "CachingStorage", "CurlTransport", "CacheModel", "CacheActivity", "ResponseStore",
+        "HTTPCaching",
+        "LoopbackOrigin",
       ],
       swiftSettings: settings),
     // Simulates slow name servers: replaces functions of the C library in the test process.

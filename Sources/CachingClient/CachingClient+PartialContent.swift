@@ -46,7 +46,9 @@ extension CachingClient {
         Response(
           status: prepared.status, body: prepared.body, source: .network, age: prepared.age, reason: prepared.rule,
           entry: nil,
-          content: .given(prepared.form.fields(of: shared, age: prepared.age), fetch.storageReport),
+          content: .given(
+            prepared.form.fields(of: shared, age: prepared.age), fetch.storageReport,
+            isDecoded: shared.freshness.isOfDecodedContent(shared.fields)),
           cacheStatus: forwardStatus(plan.forward, status: 206, isStored: isStored))))
     return true
   }
@@ -79,7 +81,9 @@ extension CachingClient {
       .success(
         Response(
           status: whole.status, body: pipe.makeBody(), source: .network, age: age, reason: rule, entry: nil,
-          content: .given(ResponseForm.whole.fields(of: head, age: age), fetch.storageReport),
+          content: .given(
+            ResponseForm.whole.fields(of: head, age: age), fetch.storageReport,
+            isDecoded: head.freshness.isOfDecodedContent(head.fields)),
           cacheStatus: forwardStatus(plan.forward, status: 206, isStored: true))))
     let isAfterStored = completion.beginsWithStoredPart
     let deliveredByteCount = isAfterStored ? entry.bodyByteCount : 0

@@ -40,7 +40,9 @@ extension CachingClient {
     return Response(
       status: prepared.status, body: prepared.body, source: .revalidated, age: prepared.age, reason: prepared.rule,
       entry: freshened.base,
-      content: .given(prepared.form.fields(of: freshened, age: prepared.age), fetch.storageReport),
+      content: .given(
+        prepared.form.fields(of: freshened, age: prepared.age), fetch.storageReport,
+        isDecoded: freshened.freshness.isOfDecodedContent(freshened.fields)),
       cacheStatus: forwardStatus(plan.forward, status: 304, isStored: true))
   }
 
@@ -95,7 +97,9 @@ extension CachingClient {
     let age = shared.freshness.wholeAge(at: clock())
     return Response(
       status: prepared.status, body: prepared.body, source: .coalesced, age: age, reason: .collapsed, entry: nil,
-      content: .given(prepared.form.fields(of: shared, age: age), fetch.storageReport),
+      content: .given(
+        prepared.form.fields(of: shared, age: age), fetch.storageReport,
+        isDecoded: shared.freshness.isOfDecodedContent(shared.fields)),
       cacheStatus: forwardStatus(plan.forward, isStored: true, isCollapsed: true))
   }
 
@@ -108,7 +112,9 @@ extension CachingClient {
   ) -> Response {
     Response(
       status: incoming.head.status, body: body, source: .network, age: age, reason: rule, entry: nil,
-      content: .given(incoming.head.fields, report),
+      content: .given(
+        incoming.head.fields, report,
+        isDecoded: incoming.isContentDecoded && incoming.head.fields.contains("Content-Encoding")),
       cacheStatus: forwardStatus(forward, isStored: isStored))
   }
 
@@ -118,7 +124,7 @@ extension CachingClient {
   func unavailable(_ rule: Rule) -> Response {
     Response(
       status: 504, body: .empty, source: .unavailable, age: 0, reason: rule, entry: nil,
-      content: .given(["Content-Length": "0"], StorageReport(.notStored(rule))), cacheStatus: nil)
+      content: .given(["Content-Length": "0"], StorageReport(.notStored(rule)), isDecoded: false), cacheStatus: nil)
   }
 
   // MARK: Cache-Status

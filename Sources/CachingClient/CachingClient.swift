@@ -46,8 +46,8 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   /// Called with the rule for each response that is not stored because of its size.
   let whenTooLarge: (@Sendable (Rule) -> Void)?
   @usableFromInline let clock: @Sendable () -> Date
-  /// The lease of the machine in a fleet; nil without one.
-  private let lease: FleetLease?
+  /// The membership in a fleet; nil without one.
+  private let fleet: (any FleetMembership)?
   let inFlightFetches: InFlightFetches
   /// The state that this client shares with other clients of the storage.
   let state: ClientState
@@ -83,20 +83,20 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     storage: Storage, options: CachingOptions = CachingOptions(), bodyLimit: @escaping @Sendable () -> Int,
     clock: @escaping @Sendable () -> Date = { Date() }
   ) {
-    self.init(storage: storage, options: options, lease: nil, bodyLimit: bodyLimit, clock: clock)
+    self.init(storage: storage, options: options, fleet: nil, bodyLimit: bodyLimit, clock: clock)
   }
 
   /// Creates a caching client of a machine in a fleet.
   ///
   /// - Parameters:
-  ///   - lease: The lease of the machine. The storage checks it before each lookup.
+  ///   - fleet: The membership in the fleet. The storage checks the lease before each lookup.
   ///   - whenTooLarge: Called with the rule for each response that is not stored because of its size.
   package init(
-    storage: Storage, options: CachingOptions, lease: FleetLease?, bodyLimit: @escaping @Sendable () -> Int,
+    storage: Storage, options: CachingOptions, fleet: (any FleetMembership)?, bodyLimit: @escaping @Sendable () -> Int,
     clock: @escaping @Sendable () -> Date, whenTooLarge: (@Sendable (Rule) -> Void)? = nil
   ) {
     self.whenTooLarge = whenTooLarge
-    self.lease = lease
+    self.fleet = fleet
     self.storage = storage
     self.options = options
     self.bodyLimit = bodyLimit
@@ -175,7 +175,13 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     let start = ActivityReference.nanoseconds
     var isForwarded = false
     do {
-      let response = try await respond(to: request, over: transport, after: lookup, isForwarded: &isForwarded)
+      let response: Response
+      if let fleet {
+        let transport = FleetTransport(fleet: fleet, transport: transport)
+        response = try await respond(to: request, over: transport, after: lookup, isForwarded: &isForwarded)
+      } else {
+        response = try await respond(to: request, over: transport, after: lookup, isForwarded: &isForwarded)
+      }
       if let outcome = counters.countFetch(response.source, isForwarded: isForwarded, since: start),
         counters.activity.isWatched
       {
@@ -205,6 +211,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     var repetitionCount = 0
     // Set when the request waits for another fetch.
     var deadline: ContinuousClock.Instant?
+    let lease = fleet?.lease
     let begin = lease == nil ? 0 : BootClock.now
     while true {
       let plan: FetchPlan<Storage.Entry>

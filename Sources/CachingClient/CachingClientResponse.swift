@@ -49,8 +49,9 @@ public struct CachingClientResponse<Entry: StoredResponseMetadata & Sendable>: S
   /// The source of the fields. For a hit, ``head`` builds the fields on access, to save allocations.
   @usableFromInline
   enum Content: Sendable {
-    /// Complete fields, and whether the response is stored. Indirect, to keep hits small.
-    indirect case given(HeaderFields, StorageReport)
+    /// Complete fields, whether the response is stored, and whether the transport has decoded the content. Indirect, to
+    /// keep hits small.
+    indirect case given(HeaderFields, StorageReport, isDecoded: Bool)
     /// Fields that are built from the entry.
     case entry(ResponseForm)
     /// The content of a response after redirects. Indirect, to keep hits small.
@@ -108,7 +109,7 @@ public struct CachingClientResponse<Entry: StoredResponseMetadata & Sendable>: S
   /// The report on storing the response; nil for one from the store.
   package var storageReport: StorageReport? {
     switch content {
-    case .given(_, let report), .redirected(.given(_, let report), _): report
+    case .given(_, let report, _), .redirected(.given(_, let report, _), _): report
     default: nil
     }
   }
@@ -150,7 +151,33 @@ public struct CachingClientResponse<Entry: StoredResponseMetadata & Sendable>: S
     }
   }
 
+  /// Whether the transport has removed the codings of the content (RFC 9110, section 8.4.1), so that `Content-Encoding` and
+  /// `Content-Length` in ``head`` describe other bytes than ``body``.
+  public var isContentDecoded: Bool {
+    switch content {
+    case .given(_, _, let isDecoded), .redirected(.given(_, _, let isDecoded), _): isDecoded
+    default: entry.map { $0.freshness.isOfDecodedContent($0.fields) } ?? false
+    }
+  }
+
+  /// The head for a server that passes ``body`` on: ``head`` with the fields that are true for these bytes.
+  ///
+  /// For decoded content, there is no `Content-Encoding`, `Content-Length` and `Content-Digest` (RFC 9530), and a strong
+  /// `ETag` is weak, because it names the coded bytes (RFC 9110, section 8.8.1). Other responses have the fields of
+  /// ``head``.
+  ///
+  /// - Complexity: As ``head``.
+  public var deliveredHead: ResponseHead {
+    var head = head
+    guard isContentDecoded else { return head }
+    for name in ["Content-Encoding", "Content-Length", "Content-Digest"] { head.fields.remove(name) }
+    if let tag = head.fields["ETag"], tag.hasPrefix("\"") { head.fields.set("ETag", "W/" + tag) }
+    return head
+  }
+
   /// The status and fields, with Age for a response from the store, and with Cache-Status if enabled.
+  ///
+  /// They are the origin's, also if the transport has decoded the content; see ``deliveredHead``.
   ///
   /// - Complexity: For a response from the store, each access builds the fields.
   public var head: ResponseHead {
@@ -158,12 +185,19 @@ public struct CachingClientResponse<Entry: StoredResponseMetadata & Sendable>: S
     var own = content
     if case .redirected(let content, _) = content { own = content }
     switch (own, entry) {
-    case (.given(let given, _), _): fields = given
+    case (.given(let given, _, _), _): fields = given
     case (.entry(let form), let entry?): fields = form.fields(of: entry, age: age)
     case (.entry, nil): preconditionFailure("a response from the store has its entry")
     case (.redirected, _): preconditionFailure("redirects are recorded once")
     }
     cacheStatus?.append(to: &fields)
     return ResponseHead(status: status, fields: fields)
+  }
+}
+
+extension FreshnessInfo {
+  /// Whether the transport has removed the codings of the content of the response with these fields.
+  func isOfDecodedContent(_ fields: HeaderFields) -> Bool {
+    flags.contains(.decoded) && fields.contains("Content-Encoding")
   }
 }

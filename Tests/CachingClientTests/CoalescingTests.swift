@@ -77,7 +77,8 @@ struct CoalescingTests {
     let deadline = LeaseDeadline()
     let storage = MemoryStorage(keeps: false)
     let client = CachingClient(
-      storage: storage, options: CachingOptions(), lease: deadline.lease, bodyLimit: { 1 << 20 }, clock: { Date() })
+      storage: storage, options: CachingOptions(), fleet: LeaseOfFleet(deadline.lease), bodyLimit: { 1 << 20 },
+      clock: { Date() })
     let gate = Gate()
     let transport = ScriptedTransport { _, number in
       if number == 1 { try await gate.pass() }

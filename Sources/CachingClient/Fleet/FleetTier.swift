@@ -55,6 +55,16 @@ package protocol FleetMembership: AnyObject, Sendable {
   func leave()
 }
 
+/// Sends requests through the fleet, which may have a shared response, and otherwise over another transport.
+struct FleetTransport<Base: Transport>: Transport {
+  let fleet: any FleetMembership
+  let transport: Base
+
+  func send(_ request: OutgoingRequest) async throws -> IncomingResponse {
+    try await fleet.send(request, over: transport)
+  }
+}
+
 /// The part of a cache that a fleet needs.
 package struct FleetNode: Sendable {
   /// Identifies the data of the store; nil while the store is unusable.

@@ -229,7 +229,7 @@ extension CachingClient where Storage == ResponseCache {
   public convenience init(_ cache: ResponseCache) {
     let tiers = cache.tiers
     self.init(
-      storage: cache, options: tiers.options.caching, lease: tiers.lease,
+      storage: cache, options: tiers.options.caching, fleet: tiers.fleet,
       bodyLimit: { [tiers] in tiers.maximumSessionBodyByteCount }, clock: tiers.options.clock,
       whenTooLarge: { [tiers] in tiers.reportSizeRefusal($0) })
   }

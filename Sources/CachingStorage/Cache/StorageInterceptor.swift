@@ -21,7 +21,7 @@ package protocol StorageInterceptor: AnyObject, Sendable {
   /// Returns the additions of the layer to a proposal: bytes to store with the response, and what it has prepared of it.
   func attachment(
     of proposal: ProposedResponse, for key: RequestKey
-  ) -> (bytes: [UInt8]?, prepared: (any PreparedResponse)?)
+  ) -> (bytes: [UInt8]?, prepared: (any PreparedEntry)?)
 
   /// Takes a response to store; returns false if the tiers must store it.
   func store(_ entry: CacheEntry, _ proposal: ProposedResponse, for request: CachingClientRequest) -> Bool

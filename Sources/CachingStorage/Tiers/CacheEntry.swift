@@ -93,7 +93,7 @@ public final class CacheEntry: StoredResponseMetadata, Sendable {
   ///   - isForeign: Whether no tier has the response.
   package init(
     _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]? = nil, storedAt: Date,
-    updatedAt: Date? = nil, prepared: (any PreparedResponse)? = nil, isForeign: Bool = false
+    updatedAt: Date? = nil, prepared: (any PreparedEntry)? = nil, isForeign: Bool = false
   ) {
     self.key = key
     self.isForeign = isForeign
@@ -172,7 +172,7 @@ public final class CacheEntry: StoredResponseMetadata, Sendable {
     CacheEntry(
       CacheableResponse(status: status, fields: fields, body: body, freshness: freshness, vary: vary), for: key,
       attachment: attachment, storedAt: storedAt, updatedAt: max(now, updatedAt),
-      prepared: (prepared.load() as? any PreparedResponse)?.afterUpdate())
+      prepared: (prepared.load() as? any PreparedEntry)?.afterUpdate())
   }
 
   // MARK: The memory tier
@@ -251,7 +251,7 @@ public final class CacheEntry: StoredResponseMetadata, Sendable {
 }
 
 /// The object that a layer above has made of a stored response, such as a Foundation response. Any thread can use it.
-package protocol PreparedResponse: AnyObject, Sendable {
+package protocol PreparedEntry: AnyObject, Sendable {
   /// Returns the part that stays true after an update of the fields; nil if there is none.
-  func afterUpdate() -> (any PreparedResponse)?
+  func afterUpdate() -> (any PreparedEntry)?
 }

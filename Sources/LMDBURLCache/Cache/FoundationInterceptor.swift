@@ -62,7 +62,7 @@ final class FoundationInterceptor: StorageInterceptor, @unchecked Sendable {
 
   func attachment(
     of proposal: ProposedResponse, for key: RequestKey
-  ) -> (bytes: [UInt8]?, prepared: (any PreparedResponse)?) {
+  ) -> (bytes: [UInt8]?, prepared: (any PreparedEntry)?) {
     let changed = proposal.attachment as? CachedURLResponse
     guard changed != nil || proposal.isMemoryOnly else { return (nil, nil) }
     return (

@@ -8,7 +8,7 @@ import Synchronization
 /// The Foundation responses that were made of a stored response, which later hits reuse.
 ///
 /// `@unchecked Sendable`: `userInfo` is constant, and its values are those of a `CachedURLResponse`, which is `Sendable`.
-final class PreparedURLResponse: PreparedResponse, @unchecked Sendable {
+final class PreparedURLResponse: PreparedEntry, @unchecked Sendable {
   /// The response without an `Age` field. If two threads create it at once, the first result is kept.
   private let baseResponse = AtomicOnceReference<URLResponse>()
   /// The last response with an `Age` field.
@@ -48,7 +48,7 @@ final class PreparedURLResponse: PreparedResponse, @unchecked Sendable {
     known(of: entry) ?? unsafeDowncast(entry.prepared.storeIfNil(PreparedURLResponse()), to: PreparedURLResponse.self)
   }
 
-  func afterUpdate() -> (any PreparedResponse)? {
+  func afterUpdate() -> (any PreparedEntry)? {
     userInfo == nil && storagePolicy == .allowed
       ? nil : PreparedURLResponse(userInfo: userInfo, storagePolicy: storagePolicy)
   }

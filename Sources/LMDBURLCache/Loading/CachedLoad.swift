@@ -156,9 +156,6 @@ struct CachedLoad: Sendable {
     let response: Client.Response
     if let stored = hop.stored {
       response = stored
-    } else if let fleet = cache.core.fleet {
-      response = try await client.respond(
-        to: request, over: FleetTransport(fleet: fleet, transport: transport), after: hop.lookup)
     } else {
       response = try await client.respond(to: request, over: transport, after: hop.lookup)
     }

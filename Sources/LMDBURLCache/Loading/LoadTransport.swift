@@ -64,16 +64,6 @@ extension OutgoingRequest {
   }
 }
 
-/// Sends requests through the fleet, which may have a shared response, and otherwise over a load's transport.
-struct FleetTransport: Transport {
-  let fleet: any FleetMembership
-  let transport: LoadTransport
-
-  func send(_ request: OutgoingRequest) async throws -> IncomingResponse {
-    try await fleet.send(request, over: transport)
-  }
-}
-
 extension HTTPCookieStorage {
   private static let queue = DispatchQueue(label: "LMDBURLCache.cookies")
 
