@@ -23,7 +23,7 @@ import Synchronization
 ///
 /// All members can be called from any thread. In a forked child every request fails.
 ///
-///     let client = CachingClient(store: store)
+///     let client = CachingClient(cache)
 ///     let response = try await client.respond(to: request, over: CurlTransport())
 public final class CurlTransport: Transport {
   /// The settings of the transport.

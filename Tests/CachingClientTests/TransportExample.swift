@@ -24,10 +24,10 @@ struct ClientTransport<Client: HTTPClient>: Transport {
   }
 }
 
-/// Loads a URL through a store on disk.
+/// Loads a URL through a cache in memory and on disk.
 func load(_ url: URL, over client: some HTTPClient, cachingIn directory: String) async throws -> Data {
-  let store = try ResponseStore.open(directory: directory, options: .init(capacityByteCount: 64 << 20))
-  let cachingClient = CachingClient(store: store)
+  let cache = try ResponseCache(directory: directory, memoryCapacity: 16 << 20, diskCapacity: 64 << 20)
+  let cachingClient = CachingClient(cache)
   var request = CachingClientRequest(head: RequestHead(url: url))
   request.maximumRedirectCount = 20
 

@@ -67,8 +67,8 @@ func customOptions() -> LMDBURLCache.Options {
 }
 
 func respond(to url: URL, cachingIn directory: String) async throws -> Data {
-  let store = try ResponseStore.open(directory: directory, options: .init(capacityByteCount: 64 << 20))
-  let cachingClient = CachingClient(store: store)
+  let cache = try ResponseCache(directory: directory, memoryCapacity: 16 << 20, diskCapacity: 64 << 20)
+  let cachingClient = CachingClient(cache)
   let request = CachingClientRequest(head: RequestHead(url: url, fields: ["Accept": "text/html"]))
   let transport = CurlTransport()
   let response = try await cachingClient.respond(to: request, over: transport)

@@ -74,12 +74,13 @@ extension LMDBURLCache {
 
   /// Returns the stored response for a request, like ``cachedResponse(for:)``.
   func lookup(_ request: URLRequest) -> LMDBCachedURLResponse? {
-    lookupEntry(request).map { LMDBCachedURLResponse($0, askedURL: request.url) }
+    guard let url = request.url else { return nil }
+    return lookupEntry(request, url).map { LMDBCachedURLResponse($0, askedURL: url) }
   }
 
-  private func lookupEntry(_ request: URLRequest) -> CacheEntry? {
+  private func lookupEntry(_ request: URLRequest, _ url: URL) -> CacheEntry? {
     var parts = SelectingParts()
-    guard let url = request.url, let key = urlKey(for: request, url: url, parts: &parts), !core.isCutOff else {
+    guard let key = urlKey(for: request, url: url, parts: &parts), !core.isCutOff else {
       return nil
     }
     var found: CacheEntry?

@@ -12,7 +12,7 @@ import HTTPCaching
 extension LMDBURLCache {
   /// Removes the responses for a host with any scheme and port, but not for its subdomains.
   ///
-  /// - Parameter host: A host, as for ``PurgeScope/host(_:)``. For text that is not one host alone, such as a host with a
+  /// - Parameter host: A host, as for `PurgeScope.host(_:)`. For text that is not one host alone, such as a host with a
   ///   port, nothing is removed, and the log receives a line. ``purge(_:mode:timeout:)`` throws instead.
   public func removeCachedResponses(forHost host: String) {
     remove(validating: .host(host))

@@ -7,7 +7,7 @@ import NIOHTTP1
 
 /// Executes requests like an `HTTPClient`, through a caching client.
 struct CachingHTTPClient: Sendable {
-  let cachingClient: CachingClient<StoreStorage>
+  let cachingClient: CachingClient<ResponseCache>
   /// A client with the settings of `AsyncHTTPClientTransport.configuration`.
   let client: HTTPClient
   /// The maximum number of redirects that are followed, as in AsyncHTTPClient.

@@ -6,7 +6,7 @@ import OpenAPIRuntime
 
 /// Passes the calls of a generated client through a caching client, which follows redirects.
 struct CachingMiddleware: ClientMiddleware {
-  let cachingClient: CachingClient<StoreStorage>
+  let cachingClient: CachingClient<ResponseCache>
   let transport: any ClientTransport
   /// Whether the transport decodes content and keeps its `Content-Encoding`, as that over `URLSession` does.
   let decodesContent: Bool

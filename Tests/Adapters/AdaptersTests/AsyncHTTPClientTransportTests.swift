@@ -13,11 +13,11 @@ import Testing
 @Suite("The transport over AsyncHTTPClient")
 struct AsyncHTTPClientTransportTests {
   private let directory = TemporaryDirectory()
-  private let cachingClient: CachingClient<StoreStorage>
+  private let cachingClient: CachingClient<ResponseCache>
   private let transport = AsyncHTTPClientTransport(client: .overSockets())
 
   init() throws {
-    cachingClient = CachingClient(store: try directory.openStore())
+    cachingClient = try directory.openClient()
   }
 
   private func respond(

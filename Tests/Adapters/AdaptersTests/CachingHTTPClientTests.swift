@@ -17,7 +17,7 @@ struct CachingHTTPClientTests {
   private let client: CachingHTTPClient
 
   init() throws {
-    client = CachingHTTPClient(cachingClient: CachingClient(store: try directory.openStore()), client: .overSockets())
+    client = CachingHTTPClient(cachingClient: try directory.openClient(), client: .overSockets())
   }
 
   private func request(_ url: URL, _ method: HTTPMethod = .GET, body: HTTPClientRequest.Body? = nil)

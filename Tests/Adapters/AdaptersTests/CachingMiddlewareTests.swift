@@ -10,10 +10,10 @@ import Testing
 @Suite("The middleware for generated OpenAPI clients")
 struct CachingMiddlewareTests {
   private let directory = TemporaryDirectory()
-  private let cachingClient: CachingClient<StoreStorage>
+  private let cachingClient: CachingClient<ResponseCache>
 
   init() throws {
-    cachingClient = CachingClient(store: try directory.openStore())
+    cachingClient = try directory.openClient()
   }
 
   private func call(

@@ -18,11 +18,12 @@ final class TemporaryDirectory: Sendable {
     try? FileManager.default.removeItem(at: url)
   }
 
-  func openStore() throws -> ResponseStore {
-    var options = ResponseStore.Options(capacityByteCount: 16 << 20)
+  func openClient() throws -> CachingClient<ResponseCache> {
+    var options = ResponseCache.Options()
     // The directory is deleted before the store is released, which the store would report.
     options.log = { _ in }
-    return try ResponseStore.open(directory: url.path, options: options)
+    return CachingClient(
+      try ResponseCache(directory: url.path, memoryCapacity: 1 << 20, diskCapacity: 16 << 20, options: options))
   }
 }
 
