@@ -43,6 +43,7 @@ let package = Package(
         .product(name: "HTTPCaching", package: "LMDBURLCache"),
         .product(name: "RedisTier", package: "LMDBURLCache"),
         .product(name: "CachingStorage", package: "LMDBURLCache"),
+        .product(name: "CurlTransport", package: "LMDBURLCache"),
         "CAllocationCount",
       ],
       swiftSettings: settings),

@@ -1,6 +1,7 @@
 /// Appends little-endian integers and counted strings.
+@usableFromInline  // Otherwise other modules would call the generic code of the methods.
 package struct ByteWriter {
-  package var bytes: [UInt8] = []
+  @usableFromInline package var bytes: [UInt8] = []
 
   package init() {}
 
@@ -25,6 +26,7 @@ package struct ByteWriter {
 }
 
 /// Reads the output of ``ByteWriter`` from untrusted bytes: every read past the end returns nil.
+@usableFromInline
 package struct ByteReader {
   @usableFromInline let bytes: UnsafeRawBufferPointer
   @usableFromInline package private(set) var offset = 0
@@ -33,6 +35,7 @@ package struct ByteReader {
     self.bytes = bytes
   }
 
+  @inlinable
   package var isAtEnd: Bool { offset == bytes.count }
 
   @inlinable
@@ -48,6 +51,8 @@ package struct ByteReader {
     read(UInt64.self).map { Double(bitPattern: $0) }
   }
 
+  @inlinable
+  @inline(__always)
   package mutating func readBytes(_ count: Int) -> UnsafeRawBufferPointer? {
     guard count >= 0, bytes.count - offset >= count else { return nil }
     defer { offset += count }

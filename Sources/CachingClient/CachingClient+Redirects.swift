@@ -82,6 +82,7 @@ extension CachingClient {
   /// - Returns: The final response and its request. The body may not have arrived yet.
   /// - Throws: ``CachingClientError/tooManyRedirects(limit:)``; the errors of the functions; the error that ends the
   ///   body of a redirect early.
+  @inlinable  // For specialization: generic code copies each hop several times.
   nonisolated(nonsending) package func followRedirects<Hop: Sendable>(
     of first: Hop, upTo limit: Int, respond: nonisolated(nonsending) (Hop) async throws -> Response,
     next: nonisolated(nonsending) (Hop, Response) async throws -> Hop?
@@ -99,7 +100,8 @@ extension CachingClient {
   }
 
   /// Reads the body of a redirect from the network to its end. Stops after 1 MiB.
-  nonisolated(nonsending) private static func drain(_ response: Response) async throws {
+  @usableFromInline
+  nonisolated(nonsending) package static func drain(_ response: Response) async throws {
     guard response.entry == nil, response.body.bytes == nil else { return }
     var byteCount = 0
     for try await chunk in response.body {

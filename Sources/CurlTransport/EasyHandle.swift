@@ -72,7 +72,7 @@ final class EasyHandle {
     share: UnsafeMutableRawPointer
   ) {
     setConnection(transfer, configuration, share)
-    setRequest(transfer.request, mayUseProxy: configuration.proxy.mayBeUsedForHTTP)
+    setRequest(transfer.request, configuration.proxy)
 
     let transferPointer = Unmanaged.passUnretained(transfer).toOpaque()
     let poolPointer = Unmanaged.passUnretained(pool).toOpaque()
@@ -136,13 +136,13 @@ final class EasyHandle {
     }
   }
 
-  private func setRequest(_ request: PreparedRequest, mayUseProxy: Bool) {
+  private func setRequest(_ request: PreparedRequest, _ proxy: CurlTransport.Configuration.Proxy) {
     ccurl_set_url(curl, request.url)
     set(CURLOPT_PATH_AS_IS, 1)
     if let target = request.targetWithEmptyQuery {
       // A proxy requires the whole URL, and an origin must accept it (RFC 9112 section 3.2.2). With TLS, requests reach
       // the origin through a tunnel.
-      set(CURLOPT_REQUEST_TARGET, mayUseProxy && !request.usesTLS ? request.origin + target : target)
+      set(CURLOPT_REQUEST_TARGET, !request.usesTLS && proxy.mayBeUsedForHTTP ? request.origin + target : target)
     }
     ccurl_set_fields(curl, request.fields)
     if let content = request.content {

@@ -48,6 +48,8 @@ struct PoolSchedule {
 
   private struct Transfer {
     let id: ID
+    /// Whether it has not ended.
+    var isPresent = true
     let origin: String
     let timeout: Duration
     var lastActivity: MonotonicTime
@@ -80,7 +82,11 @@ struct PoolSchedule {
   static let shortageTime = Duration.milliseconds(250)
 
   private let settings: Settings
-  private var transfers: [Transfer?] = []
+  /// All transfers, by the indices of their IDs. An ended one stays until its index is used again.
+  ///
+  /// The elements are not optional, because reading a property of an optional struct copies the struct, and counts its
+  /// references. Some methods are called for each line of a response.
+  private var transfers: [Transfer] = []
   private var freeIndices: [Int] = []
   private var lastSerial = 0
   private var active: [ID] = []
@@ -118,7 +124,7 @@ struct PoolSchedule {
     let id = ID(index: freeIndices.popLast() ?? transfers.count, serial: lastSerial)
     let transfer = Transfer(id: id, origin: origin, timeout: timeout, lastActivity: now)
     if id.index == transfers.count { transfers.append(transfer) } else { transfers[id.index] = transfer }
-    expectProgress(of: transfer, at: now)
+    expectProgress(of: id, at: now)
     queues.append(id, at: origin)
     return id
   }
@@ -127,8 +133,8 @@ struct PoolSchedule {
   mutating func nextToBegin() -> ID? {
     guard let id = queues.popFirst() else { return nil }
     closing = .never
-    transfers[id.index]?.isActive = true
-    transfers[id.index]?.activeIndex = active.count
+    transfers[id.index].isActive = true
+    transfers[id.index].activeIndex = active.count
     active.append(id)
     beginAttempt(of: id)
     return id
@@ -136,13 +142,13 @@ struct PoolSchedule {
 
   /// Begins an attempt of an active transfer.
   mutating func beginAttempt(of id: ID) {
-    transfers[id.index]?.sentByteCount = 0
+    transfers[id.index].sentByteCount = 0
     setConnecting(id, true)
   }
 
   /// Ends an attempt of a transfer that libcurl had.
   mutating func endAttempt(of id: ID) {
-    transfers[id.index]?.isPaused = false
+    transfers[id.index].isPaused = false
     setConnecting(id, false)
   }
 
@@ -150,26 +156,29 @@ struct PoolSchedule {
   mutating func noteConnected(_ id: ID) { setConnecting(id, false) }
 
   private mutating func setConnecting(_ id: ID, _ isConnecting: Bool) {
-    guard let transfer = transfers[id.index], transfer.isConnecting != isConnecting else { return }
-    transfers[id.index]?.isConnecting = isConnecting
+    guard transfers[id.index].isConnecting != isConnecting else { return }
+    transfers[id.index].isConnecting = isConnecting
     connectingCount += isConnecting ? 1 : -1
   }
 
   /// Removes a transfer that has ended, and releases its capacity.
   mutating func remove(_ id: ID, at now: MonotonicTime) {
+    guard isPresent(id) else { return }
     endAttempt(of: id)
-    guard let transfer = transfers[id.index] else { return }
-    transfers[id.index] = nil
+    transfers[id.index].isPresent = false
     freeIndices.append(id.index)
+    let transfer = transfers[id.index]
     guard transfer.isActive else { return queues.noteEnded(id, at: transfer.origin) }
-    deactivate(transfer, at: now)
+    deactivate(id, at: now)
     queues.releaseCapacity(at: transfer.origin, hasYieldedPlace: transfer.hasYieldedPlace)
   }
 
-  private mutating func deactivate(_ transfer: Transfer, at now: MonotonicTime) {
-    if let last = active.popLast(), last != transfer.id {
-      active[transfer.activeIndex] = last
-      transfers[last.index]?.activeIndex = transfer.activeIndex
+  private mutating func deactivate(_ id: ID, at now: MonotonicTime) {
+    transfers[id.index].isActive = false
+    let place = transfers[id.index].activeIndex
+    if let last = active.popLast(), last != id {
+      active[place] = last
+      transfers[last.index].activeIndex = place
     }
     if active.isEmpty { closing = now.advanced(by: settings.idleConnectionTimeout) }
   }
@@ -201,14 +210,13 @@ struct PoolSchedule {
   /// - Parameter connectionCount: The number of open connections, in use and idle.
   mutating func postpone(_ id: ID, connectionCount: Int, at now: MonotonicTime) {
     endAttempt(of: id)
-    guard let transfer = transfers[id.index], transfer.isActive else { return }
+    guard transfers[id.index].isActive else { return }
     // If closing an idle connection did not help, only the end of a transfer, or time, will.
-    let hasHelped = transfer.connectionCountAtShortage.map { connectionCount < $0 } ?? true
-    transfers[id.index]?.isActive = false
-    transfers[id.index]?.connectionCountAtShortage = connectionCount
-    deactivate(transfer, at: now)
+    let hasHelped = transfers[id.index].connectionCountAtShortage.map { connectionCount < $0 } ?? true
+    transfers[id.index].connectionCountAtShortage = connectionCount
+    deactivate(id, at: now)
     queues.ceiling = min(queues.ceiling, hasHelped ? max(connectionCount, active.count) : active.count)
-    queues.putBack(id, at: transfer.origin)
+    queues.putBack(id, at: transfers[id.index].origin)
     noteShortage(at: now)
   }
 
@@ -218,45 +226,44 @@ struct PoolSchedule {
   // MARK: Progress
 
   private func isPresent(_ id: ID) -> Bool {
-    guard id.index < transfers.count, let transfer = transfers[id.index] else { return false }
-    return transfer.id == id
+    transfers[id.index].isPresent && transfers[id.index].id == id
   }
 
-  private mutating func expectProgress(of transfer: Transfer, at now: MonotonicTime) {
-    timeoutCheck = min(timeoutCheck, now.advanced(by: transfer.timeout))
+  private mutating func expectProgress(of id: ID, at now: MonotonicTime) {
+    timeoutCheck = min(timeoutCheck, now.advanced(by: transfers[id.index].timeout))
   }
 
   /// Records that a transfer has received data.
   mutating func noteActivity(of id: ID, at now: MonotonicTime) {
-    transfers[id.index]?.lastActivity = now
+    transfers[id.index].lastActivity = now
     touch(id)
   }
 
   /// Records that a transfer has results to publish.
   private mutating func touch(_ id: ID) {
-    guard transfers[id.index]?.isTouched == false else { return }
-    transfers[id.index]?.isTouched = true
+    guard !transfers[id.index].isTouched else { return }
+    transfers[id.index].isTouched = true
     touched.append(id)
   }
 
   /// Records that the response of a transfer is small, so that it is published when it is complete.
-  mutating func hold(_ id: ID) { transfers[id.index]?.hold = .wanted }
+  mutating func hold(_ id: ID) { transfers[id.index].hold = .wanted }
 
   /// Records that receiving is paused.
-  mutating func notePaused(_ id: ID) { transfers[id.index]?.isPaused = true }
+  mutating func notePaused(_ id: ID) { transfers[id.index].isPaused = true }
 
   /// Resumes a paused transfer. It does not wait again, even at a limit.
   ///
   /// - Returns: Whether it was paused.
   mutating func resume(_ id: ID, at now: MonotonicTime) -> Bool {
-    guard let transfer = transfers[id.index], transfer.isPaused else { return false }
-    transfers[id.index]?.isPaused = false
-    transfers[id.index]?.lastActivity = now
-    if transfer.hasYieldedPlace {
-      transfers[id.index]?.hasYieldedPlace = false
-      queues.reclaimPlace(at: transfer.origin)
+    guard transfers[id.index].isPaused else { return false }
+    transfers[id.index].isPaused = false
+    transfers[id.index].lastActivity = now
+    if transfers[id.index].hasYieldedPlace {
+      transfers[id.index].hasYieldedPlace = false
+      queues.reclaimPlace(at: transfers[id.index].origin)
     }
-    expectProgress(of: transfer, at: now)
+    expectProgress(of: id, at: now)
     return true
   }
 
@@ -269,10 +276,10 @@ struct PoolSchedule {
     var round = touched
     touched = []
     round.removeAll { id in
-      guard isPresent(id), let transfer = transfers[id.index] else { return true }
-      transfers[id.index]?.isTouched = false
-      guard transfer.hold == .wanted else { return transfer.hold == .held }
-      transfers[id.index]?.hold = .held
+      guard isPresent(id) else { return true }
+      transfers[id.index].isTouched = false
+      guard transfers[id.index].hold == .wanted else { return transfers[id.index].hold == .held }
+      transfers[id.index].hold = .held
       if held.isEmpty { publication = now.advanced(by: Self.holdingTime) }
       held.append(id)
       return true
@@ -282,9 +289,9 @@ struct PoolSchedule {
 
   /// Gives the place of a transfer to other requests if it stays paused after its results were published.
   mutating func yieldPlaceIfPaused(_ id: ID) {
-    guard let transfer = transfers[id.index], transfer.isPaused, !transfer.hasYieldedPlace else { return }
-    transfers[id.index]?.hasYieldedPlace = true
-    queues.yieldPlace(at: transfer.origin)
+    guard transfers[id.index].isPaused, !transfers[id.index].hasYieldedPlace else { return }
+    transfers[id.index].hasYieldedPlace = true
+    queues.yieldPlace(at: transfers[id.index].origin)
   }
 
   // MARK: Times
@@ -311,7 +318,7 @@ struct PoolSchedule {
     case .releaseHeld:
       guard Self.take(&publication, at: now) else { return false }
       for id in held where isPresent(id) {
-        transfers[id.index]?.hold = .none
+        transfers[id.index].hold = .none
         touch(id)
       }
       held.removeAll(keepingCapacity: true)
@@ -320,7 +327,7 @@ struct PoolSchedule {
     case .endShortage:
       guard Self.take(&shortageEnd, at: now) else { return false }
       queues.ceiling = settings.limits.ceiling
-      for id in transfers.indices { transfers[id]?.connectionCountAtShortage = nil }
+      for index in transfers.indices { transfers[index].connectionCountAtShortage = nil }
       return true
     }
   }
@@ -351,11 +358,12 @@ struct PoolSchedule {
     var next = MonotonicTime.never
     var late: [ID] = []
     for index in transfers.indices {
-      guard let transfer = transfers[index], !transfer.isPaused else { continue }
+      let transfer = transfers[index]
+      guard transfer.isPresent, !transfer.isPaused else { continue }
       var last = transfer.lastActivity
       if transfer.isActive, case let count = sentByteCount(transfer.id), count > transfer.sentByteCount {
-        transfers[index]?.sentByteCount = count
-        transfers[index]?.lastActivity = now
+        transfers[index].sentByteCount = count
+        transfers[index].lastActivity = now
         last = now
       }
       let limit = last.advanced(by: transfer.timeout)

@@ -144,6 +144,8 @@ final class PreparedRequest: @unchecked Sendable {
 
   private static func targetWithEmptyQuery(in address: String) -> String? {
     let bytes = address.utf8
+    // Most URLs have no query. Contiguous bytes are searched several times faster.
+    guard bytes.withContiguousStorageIfAvailable({ $0.contains(UInt8(ascii: "?")) }) != false else { return nil }
     guard let mark = bytes.firstIndex(of: UInt8(ascii: "?")) else { return nil }
     let (next, beforeMark) = (bytes.index(after: mark), bytes[..<mark])
     // A question mark in a fragment begins no query.

@@ -13,6 +13,7 @@ extension UInt8 {
     }
   }
 
+  @inlinable
   package var isDigit: Bool { self >= UInt8(ascii: "0") && self <= UInt8(ascii: "9") }
 
   /// Whether the byte is `OWS`: space or horizontal tab (RFC 9110, section 5.6.3).
@@ -58,8 +59,15 @@ extension String {
 
   /// Returns the string with ASCII letters in lowercase, independent of the locale.
   package func asciiLowercased() -> String {
-    guard utf8.contains(where: { $0 >= 0x41 && $0 <= 0x5A }) else { return self }
-    return String(decoding: utf8.map(\.asciiLowercase), as: UTF8.self)
+    var text = self
+    // Contiguous bytes are read several times faster than those of `utf8`.
+    return text.withUTF8 { bytes in
+      guard bytes.contains(where: { $0 >= 0x41 && $0 <= 0x5A }) else { return self }
+      return String(unsafeUninitializedCapacity: bytes.count) { lowercased in
+        for index in bytes.indices { lowercased[index] = bytes[index].asciiLowercase }
+        return bytes.count
+      }
+    }
   }
 
   /// Returns the string without spaces and tabs at both ends (`OWS`).
@@ -70,9 +78,13 @@ extension String {
 
   /// The elements of a list without quoted strings, in lowercase and without spaces; empty elements are left out.
   var listElements: [String] {
-    utf8.split(separator: UInt8(ascii: ",")).compactMap {
-      let element = String(Substring($0.trimmingFieldSpace())).asciiLowercased()
-      return element.isEmpty ? nil : element
+    var text = self
+    // Contiguous bytes are read several times faster than those of `utf8`.
+    return text.withUTF8 { bytes in
+      bytes.split(separator: UInt8(ascii: ",")).compactMap {
+        let element = $0.trimmingFieldSpace()
+        return element.isEmpty ? nil : String(decoding: element, as: UTF8.self).asciiLowercased()
+      }
     }
   }
 }
@@ -89,8 +101,16 @@ extension BidirectionalCollection<UInt8> where SubSequence == Self {
 
 extension Int {
   /// Parses decimal digits; `nil` without any, with another character, or if the number is too large.
+  @inlinable  // For specialization: as generic code, reading a byte takes a hundred instructions.
   package init?(digits: some Collection<UInt8>) {
-    guard !digits.isEmpty, digits.allSatisfy(\.isDigit) else { return nil }
-    self.init(String(decoding: digits, as: UTF8.self))
+    guard !digits.isEmpty else { return nil }
+    var number = 0
+    for digit in digits {
+      let (product, isTooLarge) = number.multipliedReportingOverflow(by: 10)
+      let (sum, overflows) = product.addingReportingOverflow(Int(digit &- UInt8(ascii: "0")))
+      guard digit.isDigit, !isTooLarge, !overflows else { return nil }
+      number = sum
+    }
+    self = number
   }
 }

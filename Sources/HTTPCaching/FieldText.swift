@@ -6,9 +6,14 @@
 /// encoding.
 public enum FieldText {
   /// Returns the text of a value in a message.
+  @inlinable  // For specialization: as generic code, reading a byte takes a hundred instructions.
   public static func text(ofBytes bytes: some Collection<UInt8>) -> String {
     // Validating other text is generic code of the standard library, several times slower.
-    if bytes.allSatisfy({ $0 < 0x80 }) { return String(decoding: bytes, as: UTF8.self) }
+    bytes.allSatisfy({ $0 < 0x80 }) ? String(decoding: bytes, as: UTF8.self) : textInAnotherScript(Array(bytes))
+  }
+
+  @usableFromInline
+  static func textInAnotherScript(_ bytes: [UInt8]) -> String {
     if let text = String(validating: bytes, as: UTF8.self), !hasBytes(text) { return text }
     var text = ""
     for byte in bytes { text.unicodeScalars.append(byte < 0x80 ? Unicode.Scalar(byte) : scalar(of: byte)) }

@@ -92,7 +92,7 @@ public enum Storability: Sendable, Hashable {
     // 9110 5.5
     if !response.fields.isWellFormed { return .malformedField }
     // 9111 4.1: the response would never match.
-    if VaryKey.names(in: response.fields) == nil { return .varyStar }
+    if VaryKey.matchesNothing(response.fields) { return .varyStar }
     return nil
   }
 
@@ -141,7 +141,7 @@ public enum Storability: Sendable, Hashable {
   ) -> Rule? {
     if !response.fields.isStorable { return .tooManyFields }
     if !response.fields.isWellFormed { return .malformedField }
-    if VaryKey.names(in: response.fields) == nil { return .varyStar }
+    if VaryKey.matchesNothing(response.fields) { return .varyStar }
     return refusal(by: directives, request: request, response: response, options: options)
   }
 }

@@ -101,6 +101,11 @@ enum VaryFieldNormalizer {
   /// `nil` if an element has a quoted string, a malformed weight, or only parameters.
   private static func preferences(_ value: String, isOrdered: Bool) -> String? {
     guard !value.utf8.contains(UInt8(ascii: "\"")) else { return nil }
+    func joined(_ elements: [String]) -> String {
+      (isOrdered ? elements : elements.sorted()).joined(separator: ",")
+    }
+    // Most lists have no weights.
+    guard value.utf8.contains(UInt8(ascii: ";")) else { return joined(value.listElements) }
     var normalized: [String] = []
     for element in elements(of: value) {
       let parts = element.utf8.split(separator: UInt8(ascii: ";"), omittingEmptySubsequences: false).map {
@@ -122,7 +127,7 @@ enum VaryFieldNormalizer {
       }
       normalized.append(kept.joined(separator: ";"))
     }
-    return (isOrdered ? normalized : normalized.sorted()).joined(separator: ",")
+    return joined(normalized)
   }
 
   /// Parses a `qvalue` (RFC 9110, section 12.4.2), and removes zeros at its end.

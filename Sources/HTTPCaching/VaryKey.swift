@@ -132,6 +132,19 @@ public struct VaryKey: Sendable, Hashable {
   /// A value that differs from every digest, because no digest is this short.
   private static let anyCredentials = "*"
 
+  /// Whether a response matches no request, because of `*` or an invalid name in its `Vary`.
+  static func matchesNothing(_ response: HeaderFields) -> Bool {
+    response.values(of: "vary").contains { line in
+      var line = line
+      return line.withUTF8 { bytes in
+        bytes.split(separator: UInt8(ascii: ",")).contains { element in
+          let name = element.trimmingFieldSpace()
+          return !name.allSatisfy(\.isTokenByte) || name.count == 1 && name.first == UInt8(ascii: "*")
+        }
+      }
+    }
+  }
+
   /// Returns the names in `Vary`, in lowercase; `nil` if nothing can match, because of `*` or an invalid name.
   static func names(in response: HeaderFields) -> Set<String>? {
     var names: Set<String> = []

@@ -26,6 +26,45 @@ struct ParserPropertyTests {
     return String(decoding: bytes, as: UTF8.self)
   }
 
+  @Test("Digits are parsed like a number, up to the largest one", arguments: seeds)
+  func digits(seed: UInt64) {
+    var random = SeededGenerator(seed: seed)
+    let largest = Int.max
+    var texts = ["", "0", "007", "+5", "-5", " 5", "5 ", "5.", "1e3", "\(largest)", "9223372036854775808", "²"]
+    for _ in 0..<500 {
+      let bytes = (0..<Int.random(in: 0...22, using: &random)).map { _ in UInt8.random(in: 0x2F...0x3A, using: &random)
+      }
+      texts.append(String(decoding: bytes, as: UTF8.self))
+      texts.append(String(bytes.compactMap { $0 < 0x30 || $0 > 0x39 ? nil : Character(Unicode.Scalar($0)) }))
+    }
+    for text in texts {
+      let hasOtherCharacters = text.utf8.contains { $0 < 0x30 || $0 > 0x39 }
+      #expect(Int(digits: text.utf8) == (hasOtherCharacters ? nil : Int(text)), "\(text)")
+    }
+  }
+
+  @Test("A response is refused for its Vary if its Vary key would match no request", arguments: seeds)
+  func vary(seed: UInt64) throws {
+    var random = SeededGenerator(seed: seed)
+    let url = try #require(URL(string: "http://example.com/"))
+    let pieces = ["*", ",", " ", "\t", "accept", "X-A", "a*b", "a b", "é", "\"q\"", "", "Accept-Encoding"]
+    let time = Date(timeIntervalSince1970: 1_790_000_000)
+    for _ in 0..<500 {
+      var fields: HeaderFields = ["Cache-Control": "max-age=60"]
+      for _ in 0..<Int.random(in: 1...2, using: &random) {
+        let count = Int.random(in: 0...5, using: &random)
+        fields.append(name: "Vary", value: (0..<count).map { _ in pieces.randomElement(using: &random) ?? "" }.joined())
+      }
+      let request = RequestHead(url: url)
+      let decision = Storability.decide(
+        request: request, response: ResponseHead(status: 200, fields: fields), requestTime: time, responseTime: time,
+        options: CachingOptions())
+      let vary = VaryKey(request: request, response: fields) { $0 }
+      #expect(
+        (decision == .refuse(.varyStar)) == vary.fields.contains { $0.name == "*" }, "\(fields.values(of: "Vary"))")
+    }
+  }
+
   private static let names = [
     "Cache-Control", "Age", "Date", "Expires", "Last-Modified", "ETag", "Vary", "Content-Range", "Content-Length",
     "Connection", "CDN-Cache-Control", "Cache-Groups", "Cache-Group-Invalidation", "Location", "Content-Type", "X",

@@ -156,6 +156,11 @@ extension LMDBURLCache {
       return configuration.decodesContent ? .gzipAndDeflate : .none
     }
 
+    /// Whether loads use libcurl. For each load, this takes less than ``curlConfiguration``, which copies the settings.
+    var usesCurl: Bool {
+      if case .curl = transport { true } else { false }
+    }
+
     /// The libcurl settings; nil if loads use a session.
     var curlConfiguration: CurlTransport.Configuration? {
       if case .curl(let configuration) = transport { configuration } else { nil }

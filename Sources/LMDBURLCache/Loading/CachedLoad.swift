@@ -127,7 +127,8 @@ struct CachedLoad: Sendable {
     guard let first else { throw URLError.requestWithoutURL }
     let transport = transport
     var redirects: [FollowedRedirect] = []
-    let final = try await cache.client.followRedirects(of: first, upTo: Self.maximumRedirectCount) { hop in
+    let (response, last) = try await cache.client.followRedirects(of: first, upTo: Self.maximumRedirectCount) {
+      hop in
       try await respond(to: hop, over: transport)
     } next: { hop, response in
       guard let next = try await nextHop(after: response, to: hop) else { return nil }
@@ -137,8 +138,8 @@ struct CachedLoad: Sendable {
           target: next.clientRequest.head))
       return next
     }
-    let request = final.hop.clientRequest
-    return Result(response: final.response.following(redirects), url: request.head.url, request: request)
+    let request = last.clientRequest
+    return Result(response: response.following(redirects), url: request.head.url, request: request)
   }
 
   /// Loads the final response and its complete body.

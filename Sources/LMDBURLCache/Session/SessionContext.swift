@@ -85,9 +85,12 @@ final class SessionContext: @unchecked Sendable {
 
   /// Returns the libcurl transport for loads of a cache; nil if these loads use a session.
   private func curlTransport(for cache: LMDBURLCache) -> CurlTransport? {
-    guard var settings = cache.options.curlConfiguration, !hasOwnProtocolClasses else { return nil }
-    if isOfSession { settings.maximumConnectionsPerOrigin = max(1, configuration.httpMaximumConnectionsPerHost) }
-    return cache.sessionTransports.curlTransport(of: self, settings)
+    guard cache.options.usesCurl, !hasOwnProtocolClasses else { return nil }
+    return cache.sessionTransports.curlTransport(of: self) {
+      var settings = cache.options.curlConfiguration ?? CurlTransport.Configuration()
+      if isOfSession { settings.maximumConnectionsPerOrigin = max(1, configuration.httpMaximumConnectionsPerHost) }
+      return settings
+    }
   }
 
   /// The codings that the transport for loads of a cache removes from content.
@@ -164,7 +167,9 @@ final class SessionContext: @unchecked Sendable {
   }
 
   private func cookieField(for url: URL) -> String? {
-    let cookies = configuration.httpCookieStorage?.cookies(for: url) ?? []
+    // Foundation's search for a URL takes as long in an empty storage as in another.
+    guard let storage = configuration.httpCookieStorage, storage.cookies?.isEmpty == false else { return nil }
+    let cookies = storage.cookies(for: url) ?? []
     return cookies.isEmpty ? nil : HTTPCookie.requestHeaderFields(with: cookies)["Cookie"]
   }
 

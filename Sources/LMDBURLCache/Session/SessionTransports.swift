@@ -19,9 +19,9 @@ final class SessionTransports: Sendable {
 
   /// Returns the libcurl transport of a context.
   ///
-  /// - Parameter settings: The settings of the transport, which are always the same for a context and this cache.
-  func curlTransport(of context: SessionContext, _ settings: CurlTransport.Configuration) -> CurlTransport {
-    value(of: context, \.curl) { CurlTransport(settings) }
+  /// - Parameter settings: Returns the settings on first use. They are always the same for a context and this cache.
+  func curlTransport(of context: SessionContext, settings: () -> CurlTransport.Configuration) -> CurlTransport {
+    value(of: context, \.curl) { CurlTransport(settings()) }
   }
 
   /// Returns the transport over a session of this library for a context.
