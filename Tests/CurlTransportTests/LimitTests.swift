@@ -232,6 +232,33 @@ struct LimitTests {
     }
   }
 
+  @Test("Idle connections of one transport are closed for a request of another when no descriptor is left")
+  func idleConnectionsOfAnotherTransport() async throws {
+    let origins = try (0..<4).map { _ in
+      try LoopbackOrigin { request in
+        request.path == "/last"
+          ? Reply(200, [("Connection", "close")], "last").closing() : Reply(200, [], request.target)
+      }
+    }
+    defer { for origin in origins { origin.stop() } }
+    await #expect(processExitsWith: .success) {
+      [
+        addresses = origins.map { $0.url("/a").absoluteString } as [String],
+        lastAddress = origins[0].url("/last").absoluteString as String
+      ] in
+      let urls = try addresses.map { try #require(URL(string: $0)) }
+      let last = try #require(URL(string: lastAddress))
+      let (idle, other) = (directTransport(), directTransport())
+      // The thread and its descriptors exist from here on, and no connection of the other transport.
+      #expect(await other.outcome(last) == .complete(200, "last"))
+      for url in urls { #expect(await idle.outcome(url) == .complete(200, "/a")) }
+      _ = try limitDescriptors()
+      let descriptors = try useDescriptors(leaving: 0)
+      #expect(await other.outcome(urls[0], method: "POST", timeLimit: .seconds(5)) == .complete(200, "/a"))
+      for descriptor in descriptors { close(descriptor) }
+    }
+  }
+
   @Test(
     "A request for which the process has no descriptor left waits, within its time limit, and fails with that reason")
   func noDescriptor() async throws {

@@ -2,6 +2,7 @@ import CacheActivity
 import Foundation
 import Glibc
 import LMDB
+import Synchronization
 import Testing
 
 @testable import ResponseStore
@@ -21,6 +22,7 @@ struct DeletedFileTests {
     case removals = "data-1/LMDBURLCache.removals"
     case data = "data-1/data.mdb"
     case bothLocks = "users.lock data-1/lock.mdb"
+    case usersAndData = "users.lock data-1/data.mdb"
     case allButData =
       "LMDBURLCache.store LMDBURLCache.counters users.lock data-1/lock.mdb data-1/LMDBURLCache.removals "
     case allFiles =
@@ -77,6 +79,8 @@ struct DeletedFileTests {
       #expect(fixture.body(Self.url) == nil)
       try fixture.reopen()
       #expect(fixture.body(Self.url) == nil)
+      // The first process had files of this generation open while the other one opened the directory.
+      #expect(!FileManager.default.fileExists(atPath: fixture.path("data-1")))
     }
     #expect(fixture.body("http://child.example/") != nil)
     fixture.store.store(fixture.response("http://removed.example/"))
@@ -106,6 +110,46 @@ struct DeletedFileTests {
     #expect(fixture.body("http://child.example/") != nil)
   }
 
+  @Test("A removal does not count as done if the lock file was deleted before the removal was logged")
+  func removalMeanwhile() throws {
+    // The clock is read before the removal is logged.
+    let deleted = Mutex<String?>(nil)
+    let now = Date()
+    let fixture = try StoreFixture {
+      $0.clock = {
+        deleted.withLock { path in _ = path.map { unlink($0) } }
+        return now
+      }
+    }
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response("http://removed.example/"))
+    fixture.drain()
+    deleted.withLock { $0 = fixture.path("users.lock") }
+    // The caller repeats the removal in the reopened store.
+    #expect(fixture.store.removeDurably([Removal(.host("removed.example"))]) == nil)
+    deleted.withLock { $0 = nil }
+    #expect(fixture.store.hasFailed)
+    try fixture.reopen()
+    #expect(fixture.body("http://removed.example/") == nil)
+  }
+
+  @Test("A process that opens a directory whose data.mdb was deleted in use logs that, and begins the next generation")
+  func deletedData() async throws {
+    let fixture = try StoreFixture(capacity: 4 << 20)
+    defer { fixture.finish() }
+    fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
+    unlink(fixture.dataPath("data.mdb"))
+    await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
+      let logged = LogLines()
+      let store = try ResponseStore.open(directory: directory, options: quietOptions(log: logged))
+      guard logged.all.contains(where: { $0.contains("data.mdb was deleted while it was in use") }) else { exit(2) }
+      store.close()
+    }
+    #expect(fixture.store.hasFailed)
+    try fixture.reopen()
+  }
+
   @Test("After files were deleted while no process used the store, it opens with its responses, or empty")
   func unused() throws {
     for deleted in Deleted.allCases {
@@ -115,7 +159,7 @@ struct DeletedFileTests {
       fixture.close()
       deleted.delete(in: fixture.directory)
       try fixture.open()
-      let keeps = deleted != .removals && deleted != .data && deleted != .allButData && deleted != .allFiles
+      let keeps = deleted.isHarmless || [.users, .lock, .bothLocks].contains(deleted)
       #expect((fixture.body(Self.url) != nil) == keeps, "\(deleted)")
       fixture.store.store(fixture.response("http://b.example/"))
       fixture.drain()

@@ -1,6 +1,7 @@
 import Foundation
 import Glibc
 import LMDB
+import SystemFiles
 import Testing
 
 @testable import ResponseStore
@@ -12,22 +13,21 @@ struct OtherVersionTests {
   ///
   /// The parent of the process that opens the directory holds them.
   private struct RunningProcess {
-    private let descriptors: [CInt]
+    private let users: CInt
+    private let readers: LockDescriptor
 
-    init(_ directory: String, data: String) {
-      let users = Glibc.open(directory + "/users.lock", O_RDWR | O_CLOEXEC)
+    init(_ directory: String, data: String) throws {
+      users = Glibc.open(directory + "/users.lock", O_RDWR | O_CLOEXEC)
       #expect(flock(users, LOCK_SH | LOCK_NB) == 0)
-      // LMDB's lock on the first byte of its lock file.
-      let readers = Glibc.open(data + "/lock.mdb", O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
-      var lock = flock()
-      lock.l_type = Int16(F_RDLCK)
-      lock.l_len = 1
-      #expect(fcntl(readers, F_SETLK, &lock) == 0)
-      descriptors = [users, readers]
+      // LMDB's lock on the first byte of its lock file. It belongs to the open file, because a lock of the process
+      // would end when the test reads the file and closes it.
+      readers = try #require(LockDescriptor(data + "/lock.mdb", O_RDWR | O_CREAT | O_CLOEXEC, mode: 0o600))
+      #expect(readers.shareBytes(0..<1))
     }
 
     func end() {
-      for descriptor in descriptors { close(descriptor) }
+      close(users)
+      readers.unlockBytes(0..<1)
     }
   }
 
@@ -78,7 +78,7 @@ struct OtherVersionTests {
       // A leftover directory does no harm.
       defer { try? FileManager.default.removeItem(atPath: path) }
       let data = format < 6 ? path : path + "/data-1"
-      let process = RunningProcess(path, data: data)
+      let process = try RunningProcess(path, data: data)
       defer { process.end() }
       if !hasMarker { unlink(path + "/LMDBURLCache.store") }
       let before = try snapshot(path)
@@ -98,6 +98,46 @@ struct OtherVersionTests {
         }
       }
       #expect(try snapshot(path) == before)
+    }
+  }
+
+  @Test(
+    "A directory that a process of an earlier version uses is not opened after its users.lock was deleted",
+    arguments: [4, 5, 6])
+  func inUseWithoutLockFile(format: UInt32) async throws {
+    let path = try directory(ofFormat: format)
+    // A leftover directory does no harm.
+    defer { try? FileManager.default.removeItem(atPath: path) }
+    let process = try RunningProcess(path, data: format < 6 ? path : path + "/data-1")
+    defer { process.end() }
+    unlink(path + "/users.lock")
+    let before = try snapshot(path)
+    await #expect(processExitsWith: .success) { [path = path as String] in
+      var options = quietOptions()
+      options.openTimeout = .milliseconds(20)
+      do throws(StoreError) {
+        _ = try ResponseStore.open(directory: path, options: options)
+        exit(2)
+      } catch {
+        guard error.code == .busy else {
+          print(error)
+          exit(3)
+        }
+      }
+    }
+    #expect(try snapshot(path) == before)
+  }
+
+  @Test(
+    "An inspection refuses a directory that another version has used",
+    arguments: [4, 5, 6, StorageFormat.version + 1])
+  func inspection(format: UInt32) throws {
+    let path = try directory(ofFormat: format)
+    defer { try? FileManager.default.removeItem(atPath: path) }
+    #expect {
+      _ = try ResponseStore.open(directory: path, options: .existing)
+    } throws: {
+      ($0 as? StoreError)?.code == .unsupportedFormat
     }
   }
 
