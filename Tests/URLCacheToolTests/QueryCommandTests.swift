@@ -28,6 +28,35 @@ struct QueryCommandTests {
     #expect(try tool.run(["list", directory]).output.contains("/n") == false)
   }
 
+  @Test("stats, list, show and verify count responses, and not the records by which queries and users are found")
+  func counts() throws {
+    let origin = try LoopbackOrigin { request in
+      let fields = [("Cache-Control", "private, max-age=600")]
+      return Reply(200, request.path == "/n" ? fields + [("No-Vary-Search", "params=(\"a\")")] : fields, "body")
+    }
+    defer { origin.stop() }
+    let tool = try Tool()
+    let directory = tool.path("cache")
+    for arguments in [
+      ["/n?a=1&b=1"], ["/u", "--header", "Authorization: Bearer 1"], ["/u", "--header", "Authorization: Bearer 2"],
+      ["/q", "--method", "QUERY", "--data", "x", "--content-type", "text/plain"], ["/"],
+    ] {
+      let url = origin.url(arguments[0]).absoluteString
+      #expect(try tool.run(["get", url, "--directory", directory] + arguments.dropFirst()).status == 0)
+    }
+    for details in [[], ["--details"]] {
+      #expect(try tool.run(["stats", directory, "--json"] + details).json()["entryCount"] as? Int == 5)
+    }
+    #expect(try tool.run("stats", directory).output.contains("\nResponses  5\n"))
+    #expect(try tool.run("verify", directory, "--json").json()["entryCount"] as? Int == 5)
+    let list = try tool.run("list", directory, "--json").json()
+    #expect((list["entries"] as? [[String: Any]])?.count == 5, "\(list)")
+    let shown = try tool.run("show", directory, origin.url("/u").absoluteString, "--json").json()
+    #expect((shown["variants"] as? [[String: Any]])?.count == 2)
+    _ = try tool.run(["purge", directory, "--url", origin.url("/u").absoluteString])
+    #expect(try tool.run("stats", directory, "--json").json()["entryCount"] as? Int == 3)
+  }
+
   @Test("get caches a QUERY by its content and media type; the content is an argument, a file or standard input")
   func get() throws {
     let origin = try QueryOrigin(recordsRequests: true)
