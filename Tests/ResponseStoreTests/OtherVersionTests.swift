@@ -129,16 +129,18 @@ struct OtherVersionTests {
   }
 
   @Test(
-    "An inspection refuses a directory that another version has used",
+    "An inspection refuses a directory that another version has used, and no byte and no time of a file changes",
     arguments: [4, 5, 6, StorageFormat.version + 1])
   func inspection(format: UInt32) throws {
     let path = try directory(ofFormat: format)
     defer { try? FileManager.default.removeItem(atPath: path) }
+    let before = try snapshot(path)
     #expect {
       _ = try ResponseStore.open(directory: path, options: .existing)
     } throws: {
       ($0 as? StoreError)?.code == .unsupportedFormat
     }
+    #expect(try snapshot(path) == before)
   }
 
   @Test("A directory whose former users have ended starts empty", arguments: [4, 5, 6])

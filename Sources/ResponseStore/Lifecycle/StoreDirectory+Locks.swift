@@ -116,6 +116,11 @@ extension StoreDirectory {
     LockDescriptor(path(of: Self.lockFileName), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, mode: 0o600)
   }
 
+  /// The format of the processes that use the directory, or used it last; 0 before version 7. Nil without a lock file.
+  ///
+  /// Reads the file without a lock and without a change.
+  var recordedFormat: UInt64? { openUsersLock().flatMap { SharedStatusPage.format(descriptor: $0.number) } }
+
   private func createUsersLock() throws(StoreError) -> LockDescriptor {
     guard let lock = openUsersLock(O_CREAT) else {
       throw .unusable(path, doing: "making \(Self.lockFileName)", errno)

@@ -28,11 +28,12 @@ struct StoreOpener {
       timeout: options.openTimeout, createsFiles: !isInspection || options.makesLockFiles
     ) { () throws(StoreError) in
       directory.findGeneration()
+      // Here, because an inspection changes nothing of another version.
+      if isInspection { try checkFormat() }
       // Without the marker, the data may be of another program.
       if isInspection || !directory.hasMarker { try inspectDataFile() }
     }
     try directory.checkReadOnly(isAlone: isAlone)
-    if isInspection { try checkFormat() }
     try directory.checkProcessNamespace(isAlone: isAlone)
     directory.findGeneration()
     if isAlone {
@@ -174,10 +175,11 @@ struct StoreOpener {
     }
   }
 
-  /// Throws if the data has another format. A store that is used finds that out in the data, and replaces them.
+  /// Throws if the processes that used the directory last had another format. A store that is used finds that out in the
+  /// data, and replaces them.
   private func checkFormat() throws(StoreError) {
-    let format = directory.lockedStatusPage[.format]
-    if format != 0, format != StorageFormat.version { throw unsupportedFormat("format \(format)") }
+    guard let format = directory.recordedFormat, format != StorageFormat.version else { return }
+    throw unsupportedFormat(format == 0 ? "an earlier format" : "format \(format)")
   }
 
   // MARK: Opening
