@@ -86,6 +86,51 @@ struct DamageTests {
     #expect(fixture.body(Self.url) == Data("body".utf8))
   }
 
+  @Test("A corrupt record of a key space is counted as what it was", arguments: [true, false])
+  func flippedKeySpace(byLookup: Bool) throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    func key(_ number: Int) -> RequestKey { RequestKey(urlString: "http://a.example/\(number)")!.urlSpace }
+    let byteCount = RecordHeader.fixedByteCount + key(100).bytes.count
+    let numbers = 100..<100 + byteCount
+    for number in numbers {
+      var response = childResponse("http://a.example/\(number)", body: Data())
+      response.key = key(number)
+      fixture.store.store(response)
+      fixture.store.store(fixture.response("http://a.example/\(number)"))
+    }
+    fixture.drain()
+    #expect(fixture.store.entryCount == byteCount)
+    // In each record of a key space, a bit of another byte flips.
+    let file = fixture.store.context.database
+    for (offset, number) in numbers.enumerated() {
+      let rowID = try #require(fixture.store.lookup(key(number))).rowID
+      try file.write { (transaction) throws(LMDBError) in
+        var head = try file.head(rowID, in: transaction) ?? []
+        head[offset] ^= 1
+        try file.heads.put(head, for: rowID, in: transaction)
+      }
+    }
+    try fixture.reopen()
+    if byLookup {
+      for number in numbers { #expect(fixture.store.lookup(key(number)) == nil) }
+      fixture.drain()
+      #expect(fixture.store.statistics.removals[.corrupt] == byteCount)
+      #expect(fixture.store.entryCount == byteCount)
+    }
+    fixture.store.remove(.everything)
+    fixture.drain()
+    // Corrupt bits may say that a record is newer than the removal, or hide its row of `dates`.
+    for number in numbers { #expect(fixture.store.lookup(key(number)) == nil) }
+    // More records than one transaction removes, so that a sweep deletes them.
+    for number in 0..<400 { fixture.store.store(fixture.response("http://c.example/\(number)")) }
+    fixture.drain()
+    fixture.store.remove(.everything)
+    fixture.drain()
+    #expect(fixture.store.entryCount == 0)
+    #expect(fixture.store.verify().violations == [])
+  }
+
   @Test("The date row of a record whose time is corrupt is deleted when it is met", arguments: [true, false])
   func flippedTime(bySweep: Bool) throws {
     let fixture = try StoreFixture()

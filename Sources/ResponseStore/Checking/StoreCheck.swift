@@ -268,5 +268,7 @@ struct StoreCheck {
 
 extension IndexEntry {
   /// Whether both entries may have the same key.
-  func hasSameTags(as other: IndexEntry) -> Bool { tag == other.tag && hostTag == other.hostTag }
+  func hasSameTags(as other: IndexEntry) -> Bool {
+    tag == other.tag && hostTag == other.hostTag && isKeySpace == other.isKeySpace
+  }
 }

@@ -25,10 +25,8 @@ extension RecordDatabase {
       }
     }
     guard let found, try heads.remove(rowID, in: transaction) else { return }
-    let date = DateKey(time: found.time, rowID: rowID)
-    if try !removeDate(date, in: transaction), let tag = found.tag {
-      try noteRemoval(tag: tag, rowID: rowID, remembering: false)
-    }
+    let removedDate = try removeDate(DateKey(time: found.time, rowID: rowID), in: transaction)
+    if removedDate == nil, let tag = found.tag { try noteRemoval(tag: tag, rowID: rowID, remembering: false) }
     var byteCount = found.byteCount
     // A wrong body ID may be that of another record.
     for bodyID in Set([rowID, found.bodyID]) where try !heads.contains(bodyID, in: transaction) {
@@ -40,20 +38,26 @@ extension RecordDatabase {
       if chunkByteCount > 0 { try addOrphanedBody(bodyID, in: transaction) }
       byteCount += chunkByteCount
     }
-    changes.counters.remove(byteCount: byteCount, isKeySpace: found.isKeySpace)
+    // The corrupt bytes may be those of the key, or those of the time that leads to the row of `dates`.
+    changes.counters.remove(byteCount: byteCount, isKeySpace: removedDate?.isKeySpace ?? found.isKeySpace)
   }
 
-  /// Deletes a row of `dates` and the record's cell in the index. Returns false if the row does not exist.
-  private func removeDate(_ date: DateKey, in transaction: borrowing WriteTransaction) throws(LMDBError) -> Bool {
-    guard let tagWord = try dates.value(for: date, in: transaction) else { return false }
-    try noteRemoval(tag: IndexEntry.tag(inTagWord: tagWord), rowID: date.rowID, remembering: false)
-    return try dates.remove(date, in: transaction)
+  /// Deletes a row of `dates` and the record's cell in the index. Returns the row; nil if it does not exist.
+  @discardableResult
+  private func removeDate(
+    _ date: DateKey, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> IndexEntry? {
+    guard let tagWord = try dates.value(for: date, in: transaction) else { return nil }
+    let entry = IndexEntry(tagWord: tagWord, rowWord: date.rowID)
+    try noteRemoval(tag: entry.tag, rowID: date.rowID, remembering: false)
+    try dates.remove(date, in: transaction)
+    return entry
   }
 
   /// Deletes those of some rows of `dates` that have no record, which only corruption leaves.
   func removeStrayDates(_ stray: [DateKey], in transaction: borrowing WriteTransaction) throws(LMDBError) {
     for date in stray where try !heads.contains(date.rowID, in: transaction) {
-      _ = try removeDate(date, in: transaction)
+      try removeDate(date, in: transaction)
     }
   }
 }

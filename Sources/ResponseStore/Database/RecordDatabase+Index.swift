@@ -69,7 +69,7 @@ extension RecordDatabase {
   func indexEntry(of head: RecordHeaderView, rowID: UInt64) -> IndexEntry {
     IndexEntry(
       digest: keyDigest(of: head.key), hostDigest: hostDigest(of: head.key), rowID: rowID,
-      byteCount: diskByteCount(of: head))
+      byteCount: diskByteCount(of: head), isKeySpace: RequestKey.isKeySpace(head.key))
   }
 
   /// Returns the rows that the index contains for a tag. Any thread can call this.

@@ -95,7 +95,7 @@ struct IndexEntry: Hashable {
   var hostTag: UInt64
   /// The use count of the record, at most ``maximumUseCount``.
   var useCount: UInt64
-  /// The logarithm of the bytes on disk, in steps of an eighth of an octave.
+  /// The logarithm of the bytes on disk, in steps of an eighth of an octave, or ``keySpaceCode``.
   private var sizeCode: UInt64
   /// The row ID, 44 bits.
   var rowID: UInt64
@@ -104,12 +104,26 @@ struct IndexEntry: Hashable {
 
   static let maximumUseCount: UInt64 = 15
   static let maximumRowID: UInt64 = 1 << 44 - 1
+  /// The size code of the record of a key space.
+  ///
+  /// It is in the row of `dates`, so that the record is known as one when its own bytes are corrupt.
+  private static let keySpaceCode: UInt64 = 255
+  /// The size code that a record of a key space has for eviction: 256 bytes.
+  private static let sizeCodeOfKeySpaces: UInt64 = 16
 
-  init(digest: UInt64, hostDigest: UInt64, rowID: UInt64, byteCount: Int, useCount: UInt64 = 1, inflation: Double = 0) {
+  /// Creates an entry.
+  ///
+  /// - Parameter isKeySpace: Whether it is the record of a key space. Its size is then taken as 256 bytes.
+  init(
+    digest: UInt64, hostDigest: UInt64, rowID: UInt64, byteCount: Int, isKeySpace: Bool = false, useCount: UInt64 = 1,
+    inflation: Double = 0
+  ) {
     tag = Self.tag(of: digest)
     hostTag = Self.hostTag(of: hostDigest)
     self.useCount = min(useCount, Self.maximumUseCount)
-    sizeCode = UInt64(min(log2(Double(max(byteCount, 64)) / 64) * 8, 255))
+    sizeCode =
+      isKeySpace
+      ? Self.keySpaceCode : UInt64(min(log2(Double(max(byteCount, 64)) / 64) * 8, Double(Self.keySpaceCode - 1)))
     self.rowID = rowID
     self.inflation = inflation
   }
@@ -133,10 +147,16 @@ struct IndexEntry: Hashable {
     return rowID | UInt64(code > Self.inflationBias ? min(code - Self.inflationBias, 0xf_ffff) : 0) << 44
   }
 
-  var byteCount: Double { 64 * exp2(Double(sizeCode) / 8) }
+  /// Whether it is the record of a key space, and not a response.
+  var isKeySpace: Bool { sizeCode == Self.keySpaceCode }
+
+  /// The logarithm of the bytes on disk, to the base 2.
+  private var sizeInOctaves: Double { 6 + Double(isKeySpace ? Self.sizeCodeOfKeySpaces : sizeCode) / 8 }
+
+  var byteCount: Double { exp2(sizeInOctaves) }
 
   /// The bytes on disk as eviction counts them, raised to ``sizeExponent``.
-  var weightedByteCount: Double { exp2(Self.sizeExponent * (6 + Double(sizeCode) / 8)) }
+  var weightedByteCount: Double { exp2(Self.sizeExponent * sizeInOctaves) }
 
   /// The exponent of the size in eviction's priority.
   ///

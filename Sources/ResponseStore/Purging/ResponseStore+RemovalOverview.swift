@@ -71,7 +71,7 @@ extension ResponseStore {
     }
   }
 
-  /// Counts the records that removals cover, in batches with a read transaction each.
+  /// Counts the responses that removals cover, in batches with a read transaction each.
   private func count(
     _ tombstones: [Tombstone], in overview: inout RemovalOverview, progress: (_ done: Int, _ total: Int) -> Void
   ) throws(LMDBError) {
@@ -89,7 +89,7 @@ extension ResponseStore {
             return false
           }
           rowCount += 1
-          if let head = RecordHeaderView(record), head.hasRightChecksum,
+          if let head = RecordHeaderView(record), head.hasRightChecksum, !RequestKey.isKeySpace(head.key),
             let index = tombstones.firstIndex(where: { $0.hasToChange(rowID: rowID, head) })
           {
             overview.removals[index].entryCount += 1
