@@ -54,6 +54,43 @@ struct ConcurrencyTests {
     #expect(findings.all == [])
   }
 
+  @Test("What follows a commit runs before the next writer begins, sees the commit, and does not follow an error")
+  func committed() throws {
+    let fixture = try Fixture()
+    let (environment, table) = (fixture.environment, fixture.table)
+    try fixture.put([1])
+    let lastPublished = Atomic(try environment.read { transaction throws(LMDBError) in transaction.id })
+    let findings = Findings()
+    let threads = Threads()
+    for writer in 0..<3 as Range<UInt64> {
+      threads.start {
+        for number in 0..<100 as Range<UInt64> {
+          var id: UInt64 = 0
+          let fails = number.isMultiple(of: 7)
+          let failure = error { () throws(LMDBError) in
+            try environment.write { transaction throws(LMDBError) in
+              id = transaction.id
+              if lastPublished.load(ordering: .relaxed) != id - 1 { findings.add("\(id) began too early") }
+              try table.put([], for: 1000 * writer + number, in: transaction)
+              if fails { throw LMDBError(code: .problem, function: "test") }
+            } committed: {
+              if fails { findings.add("\(id) was not committed") }
+              findings.check { () throws(LMDBError) in
+                try environment.read { transaction throws(LMDBError) in
+                  if transaction.id != id { findings.add("\(transaction.id) was read instead of \(id)") }
+                }
+              }
+              lastPublished.store(id, ordering: .relaxed)
+            }
+          }
+          if (failure != nil) != fails { findings.add("\(id) ended with \(String(describing: failure))") }
+        }
+      }
+    }
+    threads.join()
+    #expect(findings.all == [])
+  }
+
   //  reader                      writer
   //  ------                      ------
   //  read { sees 1

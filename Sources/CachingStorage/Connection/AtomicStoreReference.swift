@@ -1,3 +1,4 @@
+import CacheModel
 import Glibc
 import ResponseStore
 import Synchronization
@@ -100,10 +101,8 @@ private struct ReaderCounts: @unchecked Sendable {
 
   @inline(__always)
   func enter() -> Place {
-    // Hash the thread's address into the upper bits.
-    let thread = UInt(pthread_self()) &* 0x9E37_79B9_7F4A_7C15
     let place = count(
-      stripe: Int(thread >> (64 - UInt(Self.stripeBits))), turn: turn.pointee.load(ordering: .relaxed))
+      stripe: ThreadStripe.number(bits: UInt(Self.stripeBits)), turn: turn.pointee.load(ordering: .relaxed))
     // Sequentially consistent: either the waiting thread sees this reader, or this reader sees the new pointer.
     place.pointee.add(1, ordering: .sequentiallyConsistent)
     return place

@@ -8,14 +8,20 @@ extension LMDBEnvironment {
   /// There is one writer at a time in all processes, and this call waits for others without limit. Call it from a
   /// thread that may block, never from an async function. A nested call on the same thread traps. Within `body` the
   /// thread may read, and sees the last commit.
-  /// - Parameter body: The closure to run. If it throws, nothing changes, and the error is rethrown.
+  /// - Parameters:
+  ///   - body: The closure to run. If it throws, nothing changes, and the error is rethrown.
+  ///   - committed: Called after the commit, and before any process can begin the next write transaction through an
+  ///     ``LMDBEnvironment``. Readers already see the commit. If the process dies in between, it is not called. It must
+  ///     not begin a transaction that writes. Does nothing by default.
   /// - Returns: The result of `body`.
   /// - Throws: ``LMDBError`` from beginning or committing. After ``LMDBError/Code/mapFull``, ``LMDBError/Code/noSpace``
   ///   and ``LMDBError/Code/inputOutput`` nothing has changed and the environment still works.
   ///   ``LMDBError/Code/badTransaction`` means that `body` returned although one of its calls had failed permanently.
   ///   After ``LMDBError/Code/panic`` the environment is unusable. `mdb_txn_begin`, `mdb_txn_commit`.
   @inlinable @discardableResult
-  public func write<R>(_ body: (borrowing WriteTransaction) throws(LMDBError) -> R) throws(LMDBError) -> R {
+  public func write<R>(
+    _ body: (borrowing WriteTransaction) throws(LMDBError) -> R, committed: () -> Void = {}
+  ) throws(LMDBError) -> R {
     let handle = try beginWrite()
     let result: R
     do throws(LMDBError) {
@@ -24,7 +30,7 @@ extension LMDBEnvironment {
       abortWrite(handle)
       throw error
     }
-    try commitWrite(handle)
+    try commitWrite(handle, committed)
     return result
   }
 
@@ -78,10 +84,11 @@ extension LMDBEnvironment {
   }
 
   @usableFromInline
-  func commitWrite(_ handle: TransactionHandle) throws(LMDBError) {
+  func commitWrite(_ handle: TransactionHandle, _ committed: () -> Void) throws(LMDBError) {
     let rc = WriteSignals.suppressing { mdb_txn_commit(handle.pointer) }
     // An error of the operating system; the sync may have failed.
     if rc > 0 { syncFailures.recordFailure() }
+    if rc == 0 { committed() }
     endWrite()
     guard rc == 0 else { throw LMDBError(rc, "mdb_txn_commit") }
   }

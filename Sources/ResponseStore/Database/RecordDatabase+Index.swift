@@ -12,34 +12,23 @@ extension RecordDatabase {
   ///
   /// - Parameter changesRecords: Whether `body` may add, change, move or delete records. If not, it also runs while the
   ///   index is absent.
-  /// - Throws: ``LMDBError`` of the transaction, or the reason why there is no index. If publishing fails, the next write
-  ///   transaction publishes the changes.
+  /// - Throws: ``LMDBError`` of the transaction, or the reason why there is no index.
   @discardableResult
   func write<R>(
     changesRecords: Bool = true, _ body: (borrowing WriteTransaction) throws(LMDBError) -> R
   ) throws(LMDBError) -> R {
-    let result = try environment.write { (transaction) throws(LMDBError) in
+    var transactionID: UInt64 = 0
+    return try environment.write { (transaction) throws(LMDBError) in
+      transactionID = transaction.id
       if !addedRows.isEmpty { addedRows.removeAll(keepingCapacity: addedRows.count < 4096) }
       do throws(LMDBError) {
-        try index.begin(transactionID: transaction.id)
+        try index.begin(transactionID: transactionID)
       } catch {
         guard !changesRecords, index.isAbsent else { throw error }
       }
       return try body(transaction)
-    }
-    if index.hasJournal { publish() }
-    return result
-  }
-
-  /// Applies the journal of the last commit.
-  ///
-  /// LMDB releases its write lock with the commit, so this locks again. Another process that locked in between has
-  /// published the changes already.
-  private func publish() {
-    do throws(LMDBError) {
-      try environment.write { (transaction) throws(LMDBError) in try index.begin(transactionID: transaction.id) }
-    } catch {
-      // The records are committed. Lookups find them after the next write transaction has published them.
+    } committed: {
+      index.publish(transactionID: transactionID)
     }
   }
 

@@ -80,6 +80,14 @@ final class IndexFile: @unchecked Sendable {
     mapping.setInUse(index)
   }
 
+  /// Applies the journal of the write transaction that has been committed, while no other transaction can begin.
+  ///
+  /// If the process dies before it is done, the next transaction does it in ``begin(transactionID:)``.
+  func publish(transactionID: UInt64) {
+    guard let index = current, index.hasJournal else { return }
+    if !index.settle(transactionID: transactionID + 1), isInPlace() { discard() }
+  }
+
   private var absence: LMDBError {
     lastFailure.withLock { $0 } ?? LMDBError(code: .temporarilyUnavailable, function: Self.beginning)
   }
@@ -89,9 +97,6 @@ final class IndexFile: @unchecked Sendable {
 
   /// Stops all processes from using the index, which must be built again.
   func discard() { mapping.setInUse(nil) }
-
-  /// Whether changes wait for the next holder of the write lock.
-  var hasJournal: Bool { current?.hasJournal ?? false }
 
   /// The maximum number of changes of a write transaction; 0 without an index.
   var journalCapacity: Int { current?.journalCapacity ?? 0 }

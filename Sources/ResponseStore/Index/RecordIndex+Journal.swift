@@ -12,14 +12,13 @@ enum IndexChange: Equatable {
 ///
 /// No cell therefore ever names an uncommitted row.
 ///
-/// LMDB releases its write lock with the commit. The next holder of the lock applies the changes. Usually it is the
-/// same process, which locks again at once. The number of the last commit shows whether the journal's transaction was
-/// committed. A process that dies at any point leaves nothing undone.
+/// The process that has committed applies the changes before it lets the next writer in. If it dies before, the next
+/// writer applies them: the number of the last commit shows whether the journal's transaction was committed.
 extension RecordIndex {
   /// The maximum number of changes of a write transaction.
   var journalCapacity: Int { IndexLayout.journalCapacity(cellCount: cellCount) }
 
-  /// Whether changes wait for the next holder of the write lock, or belong to the current transaction.
+  /// Whether changes of the current or the last transaction are not applied yet.
   var hasJournal: Bool { self[IndexLayout.Word.changeCount] > 0 }
 
   /// Records a change of the current write transaction.
