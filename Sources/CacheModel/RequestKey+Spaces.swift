@@ -153,6 +153,13 @@ extension RequestKey {
     return bytes[part].elementsEqual(Self.bytes(of: Self.searchPart))
   }
 
+  /// Whether the key is that of a response to a URL, for everybody or for one user, and not for a query or for equivalent
+  /// URLs, or the key of a space.
+  package var isForURL: Bool {
+    guard let part = parts?.method, !part.isEmpty else { return true }
+    return bytes[part.lowerBound] != Self.spaceMark || isOfUser
+  }
+
   /// Whether the key is that of a response for one user of a URL, and not for a query or for equivalent URLs.
   package var isOfUser: Bool {
     guard let part = parts?.method, bytes[part].starts(with: Self.bytes(of: Self.urlPart)) else { return false }

@@ -51,6 +51,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   let inFlightFetches: InFlightFetches
   /// The state that this client shares with other clients of the storage.
   let state: ClientState
+  @usableFromInline let spaces: SpaceRecords
   @usableFromInline let counters: RequestCounters
 
   /// Creates a caching client.
@@ -103,11 +104,14 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     self.clock = clock
     state =
       (storage as? any SharesClientState)?.clientState
-      ?? ClientState(activity: ActivityReference()) { key, token in
-        guard storage.hasRemovals(since: token) else { return .none }
-        return storage.effectOfRemovals(on: URL(string: key.urlString), partition: key.partition, since: &token)
-      }
+      ?? ClientState(
+        activity: ActivityReference(),
+        spaces: SpaceRecords { key in
+          CachingClientRequest(forRecordAt: key).flatMap { storage.lookup($0, at: key)?.fields }
+        },
+        effectOfRemovals: { key, token in storage.effectOfRemovals(on: key, since: &token) })
     counters = state.counters
+    spaces = state.spaces
     inFlightFetches = state.inFlightFetches
   }
 
@@ -168,7 +172,8 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
 
   /// Returns the response to a request, and counts it.
   ///
-  /// - Parameter lookup: The result of a lookup that the caller has just made; nil to make one.
+  /// - Parameter lookup: The result of a lookup that the caller has just made for the same head and content; nil to make
+  ///   one.
   nonisolated(nonsending) package func respond(
     to request: CachingClientRequest, over transport: some Transport, after lookup: LookupResult<Storage.Entry>?
   ) async throws -> Response {
@@ -204,8 +209,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     to request: CachingClientRequest, over transport: some Transport, after lookup: LookupResult<Storage.Entry>?,
     isForwarded: inout Bool
   ) async throws -> Response {
-    // A query is looked up again, because the caller may have changed its content, which is a part of the key.
-    var lookup = request.isQuery ? nil : lookup
+    var lookup = lookup
     var isUnshared = false
     var failureCount = 0
     var repetitionCount = 0
@@ -223,19 +227,19 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
         if timer.isWatched { noteHit(response, to: request, since: timer.start) }
         if let stale {
           revalidateInBackground(
-            request.placed(like: stale.request), stale.entry, foundAt: stale.start, over: transport)
+            request.under(stale.request.spaceKey), stale.entry, foundAt: stale.start, over: transport)
         }
         return response
       case .bypass(let rule):
         isForwarded = true
         return try await forward(request, over: transport, because: rule)
-      // The caller may have changed members of the request since its lookup.
-      case .fetch(let made): plan = made.with(request: request.placed(like: made.request))
+      // The caller may have changed other members of the request since its lookup.
+      case .fetch(let made): plan = made.with(request: request.under(made.request.spaceKey))
       }
       guard !isUnshared, plan.request.isShareable else {
         return try await lead(
           inFlightFetches.startUnshared(
-            plan.key, identity: plan.request.identity, since: plan.start.removalToken), plan, over: transport,
+            plan.key, identity: plan.coalescingKey.key, since: plan.start.removalToken), plan, over: transport,
           until: deadline)
       }
 

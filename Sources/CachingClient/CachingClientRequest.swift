@@ -103,19 +103,21 @@ public struct CachingClientRequest: Sendable {
   /// The URL for the cache key, if it is not that of the head.
   private var otherKeyURL: URL?
 
-  /// The cache key under which a storage looks up and stores. Nil if the URL cannot be a key, and in a lookup for which
-  /// nothing can be stored.
+  /// The cache key under which a storage stores. Nil if the URL cannot be a key.
   ///
   /// It is the key for GET, from ``keyURL`` and ``partition``, in a request that a caller creates. The caching client passes
   /// its storage requests with other keys: for queries, for the users of a URL, and for URLs that are equivalent to others
   /// (No-Vary-Search).
-  public private(set) var key: RequestKey?
+  public var key: RequestKey? { spaceKey?.value ?? urlKey }
 
-  /// Where the response is stored, if it is not under the key of the URL alone.
-  private(set) var place: KeyPlace? {
-    get { extras?.place }
+  /// The key of the URL.
+  @usableFromInline package private(set) var urlKey: RequestKey?
+
+  /// The key in a key space; nil if the request has the key of its URL.
+  private(set) var spaceKey: KeySpace.Key? {
+    get { extras?.spaceKey }
     set {
-      if newValue !== extras?.place { extras = RequestExtras(rules: extras?.rules, place: newValue) }
+      if newValue !== extras?.spaceKey { extras = RequestExtras(rules: extras?.rules, spaceKey: newValue) }
     }
   }
 
@@ -151,7 +153,7 @@ public struct CachingClientRequest: Sendable {
     } else {
       let rules = RulesOfRequest(rules, partition, overrides)
       (self.partition, self.overrides) = rules.apply(to: head)
-      extras = RequestExtras(rules: rules, place: nil)
+      extras = RequestExtras(rules: rules, spaceKey: nil)
     }
     makeKey()
   }
@@ -163,74 +165,43 @@ public struct CachingClientRequest: Sendable {
     if !isSameURL { makeKey() }
   }
 
-  /// Returns the request for a lookup or a store at a place.
+  /// Returns the request under a key of a key space; nil for the key of its URL.
   @usableFromInline
-  package func placed(at place: KeyPlace) -> CachingClientRequest {
-    var placed = self
-    placed.key = place.key
-    placed.place = place
-    if place.query != nil {
-      placed.storedHead.method = "GET"
-      placed.body = nil
-    }
-    return placed
-  }
-
-  /// Moves the request to the key of its URL.
-  mutating func unplace(at urlKey: RequestKey) {
-    key = urlKey
-    place = nil
-  }
-
-  /// Returns the request for a lookup under another key.
-  package func under(_ key: RequestKey) -> CachingClientRequest {
+  func under(_ spaceKey: KeySpace.Key?) -> CachingClientRequest {
     var request = self
-    request.key = key
+    request.spaceKey = spaceKey
+    if spaceKey?.query != nil {
+      request.storedHead.method = "GET"
+      request.body = nil
+    }
     return request
-  }
-
-  /// Returns the request for the record of a key space, which is the same for all users.
-  func forSpace(_ key: RequestKey) -> CachingClientRequest {
-    var record = self
-    record.key = key
-    record.extras = .record
-    // The user of a URL is a credential.
-    if namesUser, let url = URL(string: key.urlString) { record.storedHead.url = url }
-    record.storedHead.fields = HeaderFields()
-    record.storedHead.contentDecoding = .unspecified
-    (record.namesUser, record.readsBodyInPieces) = (false, false)
-    (record.body, record.context, record.willStore) = (nil, nil, nil)
-    return record
   }
 
   /// Returns the request for the target of a redirect. The rules that match the target apply to it.
   func redirected(to target: RequestHead) -> CachingClientRequest {
     var next = self
     if let rules = extras?.rules { (next.partition, next.overrides) = rules.apply(to: target) }
-    next.head = target
+    next.storedHead = target
     next.makeKey()
     return next
   }
 
   private mutating func makeKey() {
-    place = nil
+    spaceKey = nil
     otherKeyURL = !overrides.ignoredQueryParameters.isEmpty ? overrides.keyURL(for: storedHead.url) : nil
-    key = RequestKey(
+    urlKey = RequestKey(
       urlString: keyURL.absoluteString, method: "GET", partition: partition, hasUser: &namesUser)
   }
 }
 
-/// The rules of a request with the values that they are combined with, and where its response is stored.
+/// The rules of a request with the values that they are combined with, and its key in a key space.
 private final class RequestExtras: Sendable {
   let rules: RulesOfRequest?
-  let place: KeyPlace?
+  let spaceKey: KeySpace.Key?
 
-  /// Those of the request for the record of a key space.
-  static let record = RequestExtras(rules: nil, place: .record)
-
-  init(rules: RulesOfRequest?, place: KeyPlace?) {
+  init(rules: RulesOfRequest?, spaceKey: KeySpace.Key?) {
     self.rules = rules
-    self.place = place
+    self.spaceKey = spaceKey
   }
 }
 
@@ -316,12 +287,12 @@ extension CachingClientRequest {
     if policy != .useProtocolCachePolicy, !head.fields.contains("Cache-Control") {
       for (name, value) in policy.requestFields { head.fields.set(name, value) }
     }
-    let query = place?.query
+    let query = spaceKey?.query
     if let query { head.method = query.method }
     var outgoing = OutgoingRequest(
       head: head, body: query?.body ?? body, context: context, timeLimit: timeLimit)
     // A reload asks the origin itself.
-    if let key = place.map({ $0.sharedKey }) ?? key,
+    if let key = sharedKey,
       policy == .useProtocolCachePolicy || policy == .returnCacheDataElseLoad,
       !namesUser,
       overrides.mayStore

@@ -1,32 +1,31 @@
 import CacheActivity
 import CacheModel
-import HTTPCaching
-import Synchronization
 
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
-
-/// The state that the caching clients of one storage share: the fetches in flight, the counts of requests, and the lock for
-/// changes of key spaces.
+/// The state that the caching clients of one storage share: the fetches in flight, the counts of requests, and access to
+/// what a storage of a program has no need to tell.
 package final class ClientState: Sendable {
   let inFlightFetches: InFlightFetches
   let counters: RequestCounters
-  /// Held while the record of a key space is made or changed.
-  let spaceChanges = Mutex(())
+  let spaces: SpaceRecords
+  /// Returns whether the storage has a variant of a cache key.
+  let hasVariants: @Sendable (_ key: RequestKey) -> Bool
 
   /// Creates the state of the clients of a storage.
   ///
   /// - Parameters:
   ///   - activity: The counters of the storage's directory.
+  ///   - spaces: The records of key spaces in the storage.
+  ///   - hasVariants: Returns whether the storage has a variant of a cache key. The default is false: without it, a miss
+  ///     has the same Cache-Status whether there are other variants or not.
   ///   - effectOfRemovals: Returns the effect that removals since a token may have on a response with a key, and advances
   ///     the token. It must not retain the owner of this object.
   package init(
-    activity: ActivityReference,
+    activity: ActivityReference, spaces: SpaceRecords,
+    hasVariants: @escaping @Sendable (_ key: RequestKey) -> Bool = { _ in false },
     effectOfRemovals: @escaping @Sendable (_ key: RequestKey, _ token: inout RemovalToken) -> RemovalEffect
   ) {
+    self.spaces = spaces
+    self.hasVariants = hasVariants
     counters = RequestCounters(activity: activity)
     inFlightFetches = InFlightFetches { key, token in
       StorePermit(token: token) { effectOfRemovals(key, &$0) }

@@ -2,12 +2,6 @@ public import HTTPCaching
 
 /// The rules that apply while the caching client fetches and stores; HTTPCaching has the rules of the decisions.
 extension Rule {
-  /// The body is larger than ``CachingClient/maximumBodyByteCount``.
-  public static let bodyTooLarge = Rule("body-too-large", "9111 3", "the body is larger than the cache stores")
-  /// The header fields, the URL, the fields of the Vary key and the caller's bytes take more than the storage keeps of
-  /// one response.
-  public static let recordTooLarge = Rule(
-    "record-too-large", "9111 3", "header fields and URL are larger than the cache stores")
   /// The body ended early, or its Content-Length is malformed or does not match.
   public static let incompleteBody = Rule(
     "incomplete-body", "9111 3.3", "the body is incomplete or does not match its length")
@@ -41,32 +35,6 @@ extension Rule {
   /// The content of the query is larger than ``CachingClientRequest/maximumQueryContentByteCount``, or not in memory.
   public static let contentNotKeyed = Rule(
     "content-not-keyed", "10008 2.7", "the content of the query is too large for a cache key, or not in memory")
-  /// The response is kept in memory only: it is fresh for less than the minimum interval, or a directive or the caller's
-  /// policy keeps it off the disk.
-  public static let memoryOnly = Rule(
-    "memory-only", "9111 3", "kept in memory only: too short a lifetime for the disk, or forbidden there")
-  /// The store dropped the write: its write queue or the disk is full, the body is too large for it, or it has failed.
-  public static let writeDropped = Rule(
-    "write-dropped", "9111 3", "the store had no space for the write, or has failed")
-
-  /// Returns ``bodyTooLarge`` with the limit in its text.
-  package static func bodyTooLarge(limit: Int) -> Rule {
-    Rule(bodyTooLarge.id, bodyTooLarge.section, "the body is larger than \(limit) bytes, the limit of the cache")
-  }
-
-  /// Returns ``recordTooLarge`` with the limit in its text.
-  package static func recordTooLarge(limit: Int) -> Rule {
-    Rule(
-      recordTooLarge.id, recordTooLarge.section,
-      "header fields and URL are larger than \(limit) bytes, the limit of the cache")
-  }
-
-  /// Whether the response is not stored because of its size.
-  package var concernsSize: Bool { self == .bodyTooLarge || self == .recordTooLarge || self == .tooManyFields }
-
-  /// Whether a storage does not keep a response by this rule, which the caching client would store.
-  package var isOfStorage: Bool { concernsSize || self == .memoryOnly }
-
   /// The rules by which a response is not stored, or not on disk.
   package static let storageRefusals: [Rule] = [
     .methodNotCached, .headOnlyUpdates, .postNotCached, .notHTTP, .interim, .statusNotCached, .notModifiedNotStored,

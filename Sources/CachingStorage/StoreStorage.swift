@@ -31,10 +31,17 @@ public struct StoreStorage: ResponseStorage, SharesClientState {
   public init(_ store: ResponseStore, options: CachingOptions = CachingOptions()) {
     self.store = store
     self.options = options
-    clientState = ClientState(activity: store.activity) { key, token in
-      guard store.hasFailed || store.removalToken != token else { return .none }
-      return store.possibleEffectOfRemovals(on: URL(string: key.urlString), partition: key.partition, since: &token)
-    }
+    clientState = ClientState(
+      activity: store.activity,
+      spaces: SpaceRecords(
+        hasEquivalents: { store.mayHaveEquivalentURLs }, number: { store.keySpaceNumber(at: $0) },
+        record: { store.lookup($0, leavingBodiesBeyond: nil, isCounted: false) { _ in true }?.fields }),
+      hasVariants: {
+        var isStored = false
+        store.forEachVariant(of: $0) { _ in isStored = true }
+        return isStored
+      },
+      effectOfRemovals: { store.possibleEffectOfRemovals(on: $0, since: &$1) })
     store.activity.record(isOfSharedCache: options.mode == .shared)
   }
 
@@ -52,14 +59,6 @@ public struct StoreStorage: ResponseStorage, SharesClientState {
       vary.matches(request.head, options: options, credentialDigest: store.credentialDigest)
     }
   }
-
-  /// Returns the fields of a record, without counting a lookup.
-  public func keySpaceRecord(at key: RequestKey) -> HeaderFields? {
-    store.lookup(key, leavingBodiesBeyond: nil, isCounted: false) { _ in true }?.fields
-  }
-
-  /// Whether a response with No-Vary-Search may be stored.
-  public var mayHaveEquivalentURLs: Bool { store.mayHaveEquivalentURLs }
 
   /// The maximum size of a body that is copied for a request that reads bodies in pieces.
   ///
@@ -84,14 +83,10 @@ public struct StoreStorage: ResponseStorage, SharesClientState {
       proposal.report?.decide(.notStored(.memoryOnly))
       return
     }
-    let result = store.store(
+    let outcome = store.store(
       proposal.response, for: key, attachment: proposal.userInfo.map { [UInt8]($0) },
       askedAt: proposal.removalToken, waitsForSpace: false, by: nil)
-    switch result {
-    case .accepted: break
-    case .dropped: proposal.refuse(.writeDropped)
-    case .tooLarge(let limit): proposal.refuse(Rule(limit))
-    }
+    if case .notStored(let rule) = outcome { proposal.refuse(rule) }
   }
 
   /// Replaces the fields and freshness of an entry.
@@ -125,17 +120,6 @@ public struct StoreStorage: ResponseStorage, SharesClientState {
   /// The store's removal token.
   public var removalToken: RemovalToken { store.removalToken }
 
-  /// Returns a number that all processes have in common which use the directory, until one of them removes responses.
-  public func keySpaceNumber(at token: RemovalToken) -> UInt64 { store.keySpaceNumber(at: token) }
-
-  /// Returns whether any process has removed responses since a token, or the store has failed.
-  public func hasRemovals(since token: RemovalToken) -> Bool { store.hasFailed || store.removalToken != token }
-
-  /// Returns the effect that removals by any process since a token may have on a response from a URL.
-  public func effectOfRemovals(on url: URL?, partition: String, since token: inout RemovalToken) -> RemovalEffect {
-    store.possibleEffectOfRemovals(on: url, partition: partition, since: &token)
-  }
-
   /// Returns the number of variants from which a lookup would select.
   public func variantCount(of request: CachingClientRequest) -> Int {
     guard let key = request.key else { return 0 }
@@ -147,16 +131,8 @@ public struct StoreStorage: ResponseStorage, SharesClientState {
     return count
   }
 
-  /// True: all keys are the requests'.
-  public var usesRequestKeys: Bool { true }
-
-  /// Returns the store's keyed digest of a credential.
-  public func credentialDigest(_ value: String) -> String {
-    store.credentialDigest(value)
-  }
-
-  /// Returns the store's keyed digest of the content of a query.
-  public func contentDigest(_ bytes: UnsafeRawBufferPointer) -> String { store.contentDigest(bytes) }
+  /// Returns the store's keyed digest of a credential, or of the content of a query.
+  public func digest(_ bytes: UnsafeRawBufferPointer) -> String { store.contentDigest(bytes) }
 }
 
 extension CachingClient where Storage == StoreStorage {

@@ -13,24 +13,12 @@ extension ResponseStore {
 
   /// Returns a keyed digest of 128 bits of the content of a query. Equal bytes have equal digests in all processes.
   public func contentDigest(_ bytes: UnsafeRawBufferPointer) -> String {
-    Self.hexadecimalDigest(of: bytes, secret: context.database.format.secret)
+    KeyedDigest.hexadecimal(bytes, secret: context.database.format.secret)
   }
 
   /// Returns the same digest for a cache without a store. Equal bytes have equal digests only within this process.
   public static func contentDigestInProcess(_ bytes: UnsafeRawBufferPointer) -> String {
-    hexadecimalDigest(of: bytes, secret: RequestKey.secret)
-  }
-
-  private static func hexadecimalDigest(of bytes: UnsafeRawBufferPointer, secret: [UInt8]) -> String {
-    let digest = XXHash.digest128(bytes, secret: secret)
-    return String(unsafeUninitializedCapacity: 32) { text in
-      for index in 0..<32 {
-        let word = index < 16 ? digest.high : digest.low
-        let nibble = UInt8(truncatingIfNeeded: word >> UInt64(60 - 4 * (index & 15))) & 15
-        text[index] = nibble < 10 ? UInt8(ascii: "0") + nibble : UInt8(ascii: "a") - 10 + nibble
-      }
-      return 32
-    }
+    KeyedDigest.inProcess(bytes)
   }
 
   /// Returns a keyed digest of a secret, for a cache without a store. Equal values have equal digests only within
@@ -41,6 +29,6 @@ extension ResponseStore {
 
   private static func hexadecimalDigest(of value: String, secret: [UInt8]) -> String {
     var value = value
-    return value.withUTF8 { hexadecimalDigest(of: UnsafeRawBufferPointer($0), secret: secret) }
+    return value.withUTF8 { KeyedDigest.hexadecimal(UnsafeRawBufferPointer($0), secret: secret) }
   }
 }

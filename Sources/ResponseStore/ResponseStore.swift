@@ -257,7 +257,7 @@ public final class ResponseStore: Sendable {
     askedAt token: RemovalToken? = nil, waitsForSpace: Bool = true
   ) -> Bool {
     store(
-      response, for: key, attachment: attachment, askedAt: token, waitsForSpace: waitsForSpace, by: nil) == .accepted
+      response, for: key, attachment: attachment, askedAt: token, waitsForSpace: waitsForSpace, by: nil) == .stored
   }
 
   /// Stores a response for a holder of copies, which updates its own copy. On return, all other holders have dropped
@@ -265,7 +265,7 @@ public final class ResponseStore: Sendable {
   package func store(
     _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]?, askedAt token: RemovalToken?,
     waitsForSpace: Bool, by writer: (any CopyHolder)?
-  ) -> AcceptResult {
+  ) -> StorageOutcome {
     if !context.mayHaveEquivalentURLs, key.isSearchSpace { context.noteEquivalentURLs() }
     return intake.store(
       response, for: key, attachment: attachment, askedAt: token, waitsForSpace: waitsForSpace, by: writer)

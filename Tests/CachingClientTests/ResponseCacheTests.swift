@@ -45,6 +45,20 @@ struct ResponseCacheTests {
     }
   }
 
+  @Test("Cache-Status says whether a miss is one of another variant")
+  func varyMiss() async throws {
+    var options = ResponseCache.Options()
+    options.caching.cacheStatusName = "here"
+    try await withCache(options: options) { cache, _ in
+      let client = CachingClient(cache)
+      for (type, forward) in [("a/b", "uri-miss"), ("c/d", "vary-miss")] {
+        let request = get("http://example.com/a", ["Accept": type])
+        let response = try await client.respond(to: request, over: transport("body", [("Vary", "Accept")]))
+        #expect(response.head.fields["Cache-Status"] == "here; fwd=\(forward); stored")
+      }
+    }
+  }
+
   @Test("A response is a hit in memory, and after another opening on disk")
   func tiers() async throws {
     try await withCache { cache, directory in

@@ -73,7 +73,6 @@ struct StoreStorageTests {
           text?.hasSuffix(
             "\(request.head.fields["Accept-Language"] ?? "-") \(request.head.fields["Authorization"] ?? "-")") == true)
       }
-      #expect(client.storage.variantCount(of: get()) == 2)
       #expect(client.storedResponse(to: get("http://example.com/a", ["Authorization": "eve"])) == nil)
     }
   }
@@ -96,20 +95,23 @@ struct StoreStorageTests {
   // MARK: Removals by other processes
 
   /// A store that another process changes before the record of a key space is stored.
-  private struct ChangedStorage: ResponseStorage {
+  private struct ChangedStorage: ResponseStorage, SharesClientState {
     let base: StoreStorage
     let change: @Sendable () -> Void
 
-    func keySpaceNumber(at token: RemovalToken) -> UInt64 {
-      defer { change() }
-      return base.keySpaceNumber(at: token)
+    var clientState: ClientState {
+      ClientState(
+        activity: base.store.activity,
+        spaces: SpaceRecords(number: {
+          defer { change() }
+          return base.store.keySpaceNumber(at: $0)
+        }) { base.store.lookup($0) { _ in true }?.fields },
+        effectOfRemovals: { base.store.possibleEffectOfRemovals(on: $0, since: &$1) })
     }
 
-    func lookup(_ request: CachingClientRequest) -> StoredResponse? { base.lookup(request) }
     func lookup(_ request: CachingClientRequest, at key: RequestKey) -> StoredResponse? {
       base.lookup(request, at: key)
     }
-    func keySpaceRecord(at key: RequestKey) -> HeaderFields? { base.keySpaceRecord(at: key) }
     func body(of entry: StoredResponse) -> Data { base.body(of: entry) }
     func store(_ proposal: ProposedResponse, for request: CachingClientRequest) { base.store(proposal, for: request) }
     func update(
@@ -123,13 +125,7 @@ struct StoreStorageTests {
       _ invalidation: StorageInvalidation, for request: CachingClientRequest, movingPast token: inout RemovalToken
     ) async { await base.invalidate(invalidation, for: request, movingPast: &token) }
     var removalToken: RemovalToken { base.removalToken }
-    func hasRemovals(since token: RemovalToken) -> Bool { base.hasRemovals(since: token) }
-    func effectOfRemovals(on url: URL?, partition: String, since token: inout RemovalToken) -> RemovalEffect {
-      base.effectOfRemovals(on: url, partition: partition, since: &token)
-    }
-    var usesRequestKeys: Bool { true }
-    func credentialDigest(_ value: String) -> String { base.credentialDigest(value) }
-    func contentDigest(_ bytes: UnsafeRawBufferPointer) -> String { base.contentDigest(bytes) }
+    func digest(_ bytes: UnsafeRawBufferPointer) -> String { base.digest(bytes) }
   }
 
   /// A holder of copies, with which a store counts as one that other caches use, too.

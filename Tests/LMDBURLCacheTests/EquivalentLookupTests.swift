@@ -1,3 +1,4 @@
+import CacheActivity
 import CacheModel
 import Foundation
 import FoundationNetworking
@@ -12,24 +13,24 @@ import Testing
 @Suite("Lookups for equivalent URLs in memory", .timeLimit(.minutes(1)))
 struct EquivalentLookupTests {
   /// The storage of a cache, which counts the lookups of records of equivalent URLs.
-  private struct CountingStorage: ResponseStorage {
-    final class Counter: Sendable {
-      let value = Atomic(0)
-    }
-
+  private final class CountingStorage: ResponseStorage, SharesClientState {
     let base: ResponseCache
-    let counter = Counter()
+    private let counter = Atomic(0)
 
-    var count: Int { counter.value.load(ordering: .relaxed) }
+    init(base: ResponseCache) { self.base = base }
 
-    func keySpaceRecord(at key: RequestKey) -> HeaderFields? {
-      if key.isSearchSpace { counter.value.add(1, ordering: .relaxed) }
-      return base.keySpaceRecord(at: key)
+    var count: Int { counter.load(ordering: .relaxed) }
+
+    var clientState: ClientState {
+      ClientState(
+        activity: ActivityReference(),
+        spaces: SpaceRecords(hasEquivalents: { [base] in base.tiers.mayHaveEquivalentURLs }) { [self] key in
+          if key.isSearchSpace { counter.add(1, ordering: .relaxed) }
+          return base.tiers.lookup(key) { _ in true }?.fields
+        },
+        effectOfRemovals: { _, _ in .none })
     }
 
-    var mayHaveEquivalentURLs: Bool { base.mayHaveEquivalentURLs }
-    var usesRequestKeys: Bool { base.usesRequestKeys }
-    func lookup(_ request: CachingClientRequest) -> CacheEntry? { base.lookup(request) }
     func lookup(_ request: CachingClientRequest, at key: RequestKey) -> CacheEntry? {
       base.lookup(request, at: key)
     }
@@ -49,7 +50,6 @@ struct EquivalentLookupTests {
     ) async {
       await base.invalidate(invalidation, for: request, movingPast: &token)
     }
-    func credentialDigest(_ value: String) -> String { base.credentialDigest(value) }
   }
 
   private struct Origin: Transport {

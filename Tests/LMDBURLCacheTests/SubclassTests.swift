@@ -144,5 +144,9 @@ struct SubclassTests {
     let (data, response) = try await cache.data(from: url)
     #expect(data.text == "mine")
     #expect(response.field("Age") == "0")
+    // Nothing is stored for a user of the URL.
+    let ofUser = URLRequest(url, ["Authorization": "Basic YTph"])
+    #expect(try await session.data(for: ofUser).0.text == "mine")
+    #expect(try await cache.data(for: ofUser).0.text == "mine")
   }
 }

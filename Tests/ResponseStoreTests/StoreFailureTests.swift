@@ -107,9 +107,9 @@ struct StoreFailureTests {
     defer { fixture.finish() }
     let store = fixture.store
     var token = store.removalToken
-    #expect(store.possibleEffectOfRemovals(on: URL(string: Self.url), partition: "", since: &token) == .none)
+    #expect(store.possibleEffectOfRemovals(on: fixture.key(Self.url), since: &token) == .none)
     store.context.fail("a test said so")
-    #expect(store.possibleEffectOfRemovals(on: URL(string: Self.url), partition: "", since: &token) == .removed)
+    #expect(store.possibleEffectOfRemovals(on: fixture.key(Self.url), since: &token) == .removed)
     try fixture.open()
   }
 
@@ -190,7 +190,7 @@ struct StoreFailureTests {
     for _ in 0..<2 { fixture.store.remove(fixture.key("http://other.example/")) }
     fixture.store.store(fixture.response(Self.url), askedAt: token)
     #expect(fixture.body(Self.url) == nil)
-    #expect(fixture.store.possibleEffectOfRemovals(on: URL(string: Self.url), partition: "", since: &token) == .removed)
+    #expect(fixture.store.possibleEffectOfRemovals(on: fixture.key(Self.url), since: &token) == .removed)
   }
 
   @Test("A removal fails in a store whose generation another process has ended, so that it is repeated in the next one")

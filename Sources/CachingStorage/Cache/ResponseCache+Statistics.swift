@@ -42,6 +42,6 @@ extension ResponseCache {
   /// - Complexity: O(entries) for all of them; constant memory.
   public func entries(in order: EntryOrder = .time) -> some Sequence<CacheDirectory.Entry> {
     (tiers.store.map { AnySequence($0.entries(in: order)) } ?? AnySequence(EmptyCollection())).lazy
-      .filter { !$0.key.isKeySpace }.map { CacheDirectory.Entry($0) }
+      .map { CacheDirectory.Entry($0) }
   }
 }

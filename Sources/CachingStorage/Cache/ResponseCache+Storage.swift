@@ -12,31 +12,14 @@ public import HTTPCaching
 extension ResponseCache: ResponseStorage, SharesClientState {
   // MARK: Lookups
 
-  /// Returns the newest stored response whose Vary key matches the request, fresh or stale.
-  public func lookup(_ request: CachingClientRequest) -> CacheEntry? {
-    if let interceptor, case .decided(let entry) = interceptor.lookup(request, in: tiers) { return entry }
-    return request.key.flatMap { find(request, at: $0) }
-  }
-
-  /// Returns the newest stored response with a key whose Vary key matches the request.
+  /// Returns the newest stored response with a key whose Vary key matches the request, fresh or stale.
   public func lookup(_ request: CachingClientRequest, at key: RequestKey) -> CacheEntry? {
-    // A layer above sees no lookups of queries and of equivalent URLs.
-    guard let interceptor, interceptor.mayHoldResponses, key.isOfUser else { return find(request, at: key) }
-    return lookup(request.under(key))
-  }
-
-  private func find(_ request: CachingClientRequest, at key: RequestKey) -> CacheEntry? {
+    if let interceptor, case .decided(let entry) = interceptor.lookup(request, at: key, in: tiers) { return entry }
     // Check the lease before the lookup: a purge may be applied, and the lease renewed, in between.
     let isCutOff = tiers.isCutOff
     guard let found = tiers.lookup(request, at: key), found.status > 0 else { return nil }
     return isCutOff ? found.requiringValidation() : found
   }
-
-  /// Returns the fields of the record of a key space.
-  public func keySpaceRecord(at key: RequestKey) -> HeaderFields? { tiers.keySpaceRecord(at: key) }
-
-  /// Whether a response with No-Vary-Search may be stored.
-  public var mayHaveEquivalentURLs: Bool { tiers.mayHaveEquivalentURLs }
 
   /// Returns the body of an entry.
   public func body(of entry: CacheEntry) -> Data { entry.body }
@@ -45,11 +28,6 @@ extension ResponseCache: ResponseStorage, SharesClientState {
   public func chunks(of entry: CacheEntry, in range: Range<Int>) -> ResponseBodyStream {
     guard let stored = entry.storedBody else { return ResponseBodyStream(entry.body.part(range)) }
     return ResponseBodyStream(stored, in: range)
-  }
-
-  /// Returns the number of variants from which a lookup would select.
-  public func variantCount(of request: CachingClientRequest) -> Int {
-    request.key.map { tiers.variantCount($0) } ?? 0
   }
 
   // MARK: Stores
@@ -126,27 +104,8 @@ extension ResponseCache: ResponseStorage, SharesClientState {
   /// The token of the latest removal by any process.
   public var removalToken: RemovalToken { tiers.connection.removalToken }
 
-  /// Returns a number that all processes have in common which use the directory, until one of them removes responses.
-  public func keySpaceNumber(at token: RemovalToken) -> UInt64 { tiers.connection.keySpaceNumber(at: token) }
-
-  /// Returns whether any process may have removed responses since a token.
-  public func hasRemovals(since token: RemovalToken) -> Bool { tiers.connection.hasRemovals(since: token) }
-
-  /// Returns the effect that removals by any process since a token may have on a response from a URL.
-  public func effectOfRemovals(on url: URL?, partition: String, since token: inout RemovalToken) -> RemovalEffect {
-    tiers.connection.possibleEffectOfRemovals(on: url, partition: partition, since: &token)
-  }
-
-  // MARK: Keys
-
-  /// True: all keys are the requests'.
-  public var usesRequestKeys: Bool { true }
-
-  /// Returns the store's keyed digest of a credential.
-  public func credentialDigest(_ value: String) -> String { tiers.credentialDigest(value) }
-
-  /// Returns the store's keyed digest of the content of a query.
-  public func contentDigest(_ bytes: UnsafeRawBufferPointer) -> String { tiers.contentDigest(bytes) }
+  /// Returns the store's keyed digest of a credential, or of the content of a query.
+  public func digest(_ bytes: UnsafeRawBufferPointer) -> String { tiers.digest(bytes) }
 }
 
 extension CachingClientRequest {

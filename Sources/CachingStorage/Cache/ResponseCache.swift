@@ -92,12 +92,14 @@ public final class ResponseCache: Sendable {
   private init(_ tiers: TieredStorage, interceptor: (any StorageInterceptor)?) {
     self.tiers = tiers
     self.interceptor = interceptor
-    // Captures the connection alone, because the clients' state belongs to this object.
-    clientState = ClientState(activity: tiers.activity) { [connection = tiers.connection] key, token in
-      guard connection.hasRemovals(since: token) else { return .none }
-      return connection.possibleEffectOfRemovals(
-        on: URL(string: key.urlString), partition: key.partition, since: &token)
-    }
+    // Captures the tiers alone, because the clients' state belongs to this object.
+    clientState = ClientState(
+      activity: tiers.activity,
+      spaces: SpaceRecords(
+        hasEquivalents: { tiers.mayHaveEquivalentURLs }, number: { tiers.connection.keySpaceNumber(at: $0) },
+        record: { tiers.keySpaceRecord(at: $0) }),
+      hasVariants: { tiers.variantCount($0) > 0 },
+      effectOfRemovals: { tiers.connection.possibleEffectOfRemovals(on: $0, since: &$1) })
   }
 
   /// The minimum disk capacity of a disk tier: 1 MiB.

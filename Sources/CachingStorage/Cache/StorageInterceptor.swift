@@ -15,8 +15,8 @@ package protocol StorageInterceptor: AnyObject, Sendable {
   /// Whether the layer may hold responses that the tiers do not.
   var mayHoldResponses: Bool { get }
 
-  /// Looks up the response to a request, under the request's key.
-  func lookup(_ request: CachingClientRequest, in tiers: TieredStorage) -> InterceptedLookup
+  /// Looks up the response to a request under a key, which may be another than the request's.
+  func lookup(_ request: CachingClientRequest, at key: RequestKey, in tiers: TieredStorage) -> InterceptedLookup
 
   /// Returns the additions of the layer to a proposal: bytes to store with the response, and what it has prepared of it.
   func attachment(

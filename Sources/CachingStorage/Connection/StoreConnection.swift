@@ -102,18 +102,11 @@ package final class StoreConnection: Sendable {
     openStore.use { $0.keySpaceNumber(at: token) } ?? .random(in: .min ... .max)
   }
 
-  /// Returns whether any process may have removed responses since a token.
-  package func hasRemovals(since token: RemovalToken) -> Bool {
-    openStore.use { $0.hasFailed || $0.removalToken != token } ?? true
-  }
-
-  /// Returns the effect that removals since a token may have on a response that arrives from a URL now.
+  /// Returns the effect that removals since a token may have on a response with a key that arrives now.
   ///
   /// Advances the token to the present.
-  package func possibleEffectOfRemovals(
-    on url: URL?, partition: String, since token: inout RemovalToken
-  ) -> RemovalEffect {
-    openStore.load()?.possibleEffectOfRemovals(on: url, partition: partition, since: &token)
+  package func possibleEffectOfRemovals(on key: RequestKey, since token: inout RemovalToken) -> RemovalEffect {
+    openStore.use { $0.possibleEffectOfRemovals(on: key, since: &token) }
       ?? (checkMayUseMemoryOnly() ? .none : .removed)
   }
 

@@ -28,7 +28,7 @@ extension CacheDirectory {
     for info in store.entries() {
       done += 1
       progress(done, total)
-      guard info.status > 0, !info.key.isKeySpace, host == nil || info.key.host == host,
+      guard info.status > 0, host == nil || info.key.host == host,
         let response = store.inspect(info.key, where: { $0 == info.vary })
       else { continue }
       guard try body(Entry(info), response) else { return }

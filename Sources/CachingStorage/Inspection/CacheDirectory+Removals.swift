@@ -59,7 +59,7 @@ extension CacheDirectory {
   /// Counts the responses that a removal would cover.
   func count(_ scope: RemovalScope) -> Coverage {
     var coverage = Coverage()
-    for entry in store.entries(coveredBy: scope) where !entry.key.isKeySpace {
+    for entry in store.entries(coveredBy: scope) {
       coverage.count(entry.bodyByteCount, isCovered: entry.isCovered)
     }
     return coverage
@@ -118,7 +118,6 @@ extension CacheDirectory {
     for entry in store.entries(in: order, coveredBy: scope) {
       done += 1
       progress(done, total)
-      if entry.key.isKeySpace { continue }
       guard try body(Entry(entry), entry.key, entry.isCovered) else { return }
     }
   }

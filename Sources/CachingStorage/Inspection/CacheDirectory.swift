@@ -192,7 +192,7 @@ public final class CacheDirectory: Sendable {
   public func forEachEntry<E: Error>(
     in order: EntryOrder = .time, _ body: (Entry) throws(E) -> Bool
   ) throws(E) {
-    for entry in store.entries(in: order) where !entry.key.isKeySpace {
+    for entry in store.entries(in: order) {
       guard try body(Entry(entry)) else { return }
     }
   }

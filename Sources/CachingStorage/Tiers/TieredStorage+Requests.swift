@@ -53,8 +53,8 @@ extension TieredStorage {
     store?.credentialDigest(value) ?? ResponseStore.credentialDigestInProcess(value)
   }
 
-  /// Returns a keyed digest of the content of a query.
-  package func contentDigest(_ bytes: UnsafeRawBufferPointer) -> String {
+  /// Returns a keyed digest of a credential, or of the content of a query.
+  func digest(_ bytes: UnsafeRawBufferPointer) -> String {
     store?.contentDigest(bytes) ?? ResponseStore.contentDigestInProcess(bytes)
   }
 

@@ -169,9 +169,9 @@ package final class TieredStorage: Sendable {
       return isInMemory ? .storedInMemory : .notStored(memoryRefusal(of: response) ?? .writeDropped)
     }
     let changeCount = memory.changeCount(for: response.key)
-    var result = AcceptResult.dropped
+    var outcome = StorageOutcome.notStored(.memoryOnly)
     if reachesDisk {
-      result = store.store(
+      outcome = store.store(
         response.cacheable, for: response.key, attachment: response.attachment, askedAt: token,
         waitsForSpace: waitsForSpace,
         by: memory)
@@ -180,22 +180,17 @@ package final class TieredStorage: Sendable {
       store.discard(response.cacheable, for: response.key, by: memory)
     }
     if store.hasFailed { discardInOtherCaches(response) }
-    response.setPosition(token, useDigest: result == .accepted ? store.useDigest(of: response.key) : nil)
+    response.setPosition(token, useDigest: outcome == .stored ? store.useDigest(of: response.key) : nil)
     let isInMemory = memory.insert(response, unlessChangedSince: changeCount, unless: isRevoked)
     connection.reopenIfFailed(store)
-    switch result {
-    case .accepted: return .stored
-    case .tooLarge(let limit):
-      let refusal = Rule(limit)
+    guard case .notStored(let refusal) = outcome else { return outcome }
+    if refusal.concernsSize {
       // The store has logged it.
       loggedRefusals.withLock { _ = $0.insert(refusal.id) }
-      guard isInMemory else { return .notStored(refusal) }
-      activity.noteRefusal(refusal.id, of: response.key)
-      return .storedInMemory
-    case .dropped:
-      if isInMemory { return .storedInMemory }
-      return .notStored(reachesDisk ? .writeDropped : memoryRefusal(of: response) ?? .memoryOnly)
+      if isInMemory { activity.noteRefusal(refusal.id, of: response.key) }
     }
+    if isInMemory { return .storedInMemory }
+    return reachesDisk ? outcome : .notStored(memoryRefusal(of: response) ?? refusal)
   }
 
   /// The rule for a response that only the memory tier could have; nil if there is no such tier, or if the response is

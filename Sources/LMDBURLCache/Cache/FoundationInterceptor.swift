@@ -13,7 +13,7 @@ import Synchronization
 final class FoundationInterceptor: StorageInterceptor, @unchecked Sendable {
   /// Calls the methods of a subclass; nil for an `LMDBURLCache` itself.
   ///
-  /// Only for requests under the key of their URL: `URLCache` has no methods for queries and for equivalent URLs.
+  /// Only for the keys of URLs: `URLCache` has no methods for queries and for equivalent URLs.
   private(set) var detour: SubclassDetour?
 
   /// Sets the cache. Call this once, in the initializer of the cache.
@@ -23,29 +23,29 @@ final class FoundationInterceptor: StorageInterceptor, @unchecked Sendable {
 
   var mayHoldResponses: Bool { detour != nil }
 
-  func lookup(_ request: CachingClientRequest, in tiers: TieredStorage) -> InterceptedLookup {
+  func lookup(_ request: CachingClientRequest, at key: RequestKey, in tiers: TieredStorage) -> InterceptedLookup {
     // The session's lookup does not know in which form its transport delivers content.
     if let prefetched = (request.context as? RequestContext)?.takePrefetched(),
-      let entry = Self.entry(prefetched, for: request, in: tiers), tiers.matches(entry.vary, request.head)
+      let entry = Self.entry(prefetched, for: request, at: key, in: tiers), tiers.matches(entry.vary, request.head)
     {
       return .decided(entry)
     }
     // Overrides see every lookup, and return whole bodies.
-    guard let detour, request.isForURL else { return .pass }
-    return .decided(detour.lookup(request).flatMap { Self.entry($0, for: request, in: tiers) })
+    guard let detour, key.isForURL else { return .pass }
+    return .decided(detour.lookup(request).flatMap { Self.entry($0, for: request, at: key, in: tiers) })
   }
 
   /// Returns the entry of a response that one of the cache's public methods returned.
   ///
   /// A response that an override created is evaluated by its fields, as if it were received now.
   private static func entry(
-    _ cached: CachedURLResponse, for request: CachingClientRequest, in tiers: TieredStorage
+    _ cached: CachedURLResponse, for request: CachingClientRequest, at key: RequestKey, in tiers: TieredStorage
   ) -> CacheEntry? {
     if let own = (cached as? LMDBCachedURLResponse)?.entry {
       // A response that is stored for an equivalent URL has another key, under which the caching client looks next.
-      return own.status > 0 && own.key == request.key ? own : nil
+      return own.status > 0 && own.key == key ? own : nil
     }
-    guard let response = cached.response as? HTTPURLResponse, let key = request.key else { return nil }
+    guard let response = cached.response as? HTTPURLResponse else { return nil }
     let now = tiers.now
     let head = response.head
     let overrides = request.overrides.resolved(forContentType: head.fields["Content-Type"])
@@ -73,7 +73,7 @@ final class FoundationInterceptor: StorageInterceptor, @unchecked Sendable {
   }
 
   func store(_ entry: CacheEntry, _ proposal: ProposedResponse, for request: CachingClientRequest) -> Bool {
-    guard let detour, request.isForURL else { return false }
+    guard let detour, entry.key.isForURL else { return false }
     detour.store(
       entry, .insert(askedAt: proposal.removalToken, isRevoked: { proposal.isRevoked }), for: request)
     return true
@@ -83,7 +83,7 @@ final class FoundationInterceptor: StorageInterceptor, @unchecked Sendable {
     _ entry: CacheEntry, to updated: @autoclosure () -> CacheEntry, askedAt token: RemovalToken,
     for request: CachingClientRequest
   ) -> Bool {
-    guard let detour, request.isForURL else { return false }
+    guard let detour, entry.key.isForURL else { return false }
     let operation: SubclassDetour.Operation =
       entry.isForeign ? .insert(askedAt: nil, isRevoked: { false }) : .update(entry, askedAt: token)
     detour.store(updated(), operation, for: request)

@@ -69,7 +69,7 @@ extension LMDBURLCache {
     var parts = SelectingParts()
     guard let url = request.url, let key = urlKey(for: request, url: url, parts: &parts) else { return nil }
     guard let space = spaceRequest(request, parts) else { return key }
-    return client.placeForStoring(space, isMemoryOnly: isMemoryOnly())?.key ?? (space.isQuery ? nil : key)
+    return client.keyForStoring(space, isMemoryOnly: isMemoryOnly())
   }
 
   /// Returns the stored response for a request, like ``cachedResponse(for:)``.
@@ -99,15 +99,13 @@ extension LMDBURLCache {
     return found
   }
 
-  /// Returns the stored response for a request at the places of the same request to the caching client.
+  /// Returns the stored response for a request under the keys of the same request to the caching client.
   private func lookup(
     _ request: URLRequest, as space: CachingClientRequest, withoutURL: Bool = false
   ) -> CacheEntry? {
     var found: CacheEntry?
-    _ = client.forEachPlace(of: space, withoutURL: withoutURL) { place in
-      if let key = place.map({ $0.key }) ?? space.key {
-        found = core.lookup(key) { matches($0, request) }
-      }
+    _ = client.forEachKey(of: space, withoutURL: withoutURL) { key, _ in
+      found = core.lookup(key) { matches($0, request) }
       return found == nil
     }
     return found
@@ -129,8 +127,8 @@ extension LMDBURLCache {
     if core.lookup(key, where: { _ in true }) != nil { return true }
     guard core.mayHaveEquivalentURLs, let space = clientRequest(request) else { return false }
     var isStored = false
-    _ = client.forEachPlace(of: space, withoutURL: true) { place in
-      if let key = place?.key { isStored = core.lookup(key, where: { _ in true }) != nil }
+    _ = client.forEachKey(of: space, withoutURL: true) { key, _ in
+      isStored = core.lookup(key, where: { _ in true }) != nil
       return !isStored
     }
     return isStored
@@ -142,8 +140,8 @@ extension LMDBURLCache {
       return nil
     }
     var found: RequestKey?
-    _ = client.forEachPlace(of: space, withoutURL: true) { place in
-      guard let place, !place.isForURL, let key = place.key else { return true }
+    _ = client.forEachKey(of: space, withoutURL: true) { key, _ in
+      guard !key.isForURL else { return true }
       if core.lookup(key, where: { matches($0, request) }) != nil { found = key }
       return found == nil
     }

@@ -59,7 +59,7 @@ extension CacheDirectory {
     clientRequest = lookups.first ?? clientRequest
     var selected: InspectedStorage.Entry?
     for lookup in lookups where selected == nil {
-      selected = storage.lookup(lookup)
+      selected = lookup.key.flatMap { storage.lookup(lookup, at: $0) }
       if selected != nil { clientRequest = lookup }
     }
     let variants = storage.variants(of: lookups)
@@ -102,8 +102,7 @@ private struct InspectedStorage: ResponseStorage {
   /// Whether the machine has no valid lease in its fleet.
   let isCutOff: Bool
 
-  func lookup(_ request: CachingClientRequest) -> Entry? {
-    guard let key = request.key else { return nil }
+  func lookup(_ request: CachingClientRequest, at key: RequestKey) -> Entry? {
     let found = store.inspect(key) {
       $0.matches(request.head, options: options, credentialDigest: store.credentialDigest)
     }
@@ -111,23 +110,15 @@ private struct InspectedStorage: ResponseStorage {
     return found.flatMap { $0.status > 0 ? Entry(response: $0, mustBeValidated: isCutOff) : nil }
   }
 
-  func variantCount(of request: CachingClientRequest) -> Int {
-    request.key.map { store.inspectVariants(of: $0).count } ?? 0
-  }
-
   func variants(of requests: [CachingClientRequest]) -> [StoredResponse] {
     requests.compactMap(\.key).flatMap { store.inspectVariants(of: $0) }
   }
-
-  func keySpaceRecord(at key: RequestKey) -> HeaderFields? { store.inspect(key) { _ in true }?.fields }
 
   // Nothing reads the body of an explained response.
   func body(of entry: Entry) -> Data { Data() }
   func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBodyStream { .empty }
 
-  func credentialDigest(_ value: String) -> String { store.credentialDigest(value) }
-  func contentDigest(_ bytes: UnsafeRawBufferPointer) -> String { store.contentDigest(bytes) }
-  var usesRequestKeys: Bool { true }
+  func digest(_ bytes: UnsafeRawBufferPointer) -> String { store.contentDigest(bytes) }
 
   func store(_ proposal: ProposedResponse, for request: CachingClientRequest) {}
   func update(

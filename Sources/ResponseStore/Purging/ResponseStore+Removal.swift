@@ -177,13 +177,7 @@ extension ResponseStore {
 
   /// The effect that the removals of all processes since `token` may have on a response in flight, of which only the
   /// key is known. `token` is moved to now.
-  ///
-  /// - Parameter url: Nil if the URL is unknown; then any removal may cover the response.
-  package func possibleEffectOfRemovals(
-    on url: URL?, partition: String, since token: inout RemovalToken
-  ) -> RemovalEffect {
-    remover.effectOfRemovals(since: &token) { scope in
-      url.flatMap { RequestKey(url: $0, partition: partition) }.map { scope.mayCover($0) } ?? true
-    }
+  package func possibleEffectOfRemovals(on key: RequestKey, since token: inout RemovalToken) -> RemovalEffect {
+    remover.effectOfRemovals(since: &token) { $0.mayCover(key) }
   }
 }

@@ -3,7 +3,7 @@ public import FoundationEssentials
 public import HTTPCaching
 import LMDB
 
-/// The stored entries of a store, read in batches of up to 1,024.
+/// The stored entries of a store, read in batches of up to 1,024. The records of key spaces are not responses, and left out.
 ///
 /// Each batch is read in a transaction of its own. Nothing is held between two elements, so the loop's body may take
 /// long. Entries that are stored, removed or moved by eviction in the meantime may be missing; in the order
@@ -30,18 +30,20 @@ public struct StoredEntries: Sequence, Sendable {
 
     /// Returns the next entry; nil at the end, or if the store cannot be read.
     public mutating func next() -> StoredResponseInfo? {
-      while position == batch.count {
-        guard store.context.isUsable else { return nil }
-        do throws(LMDBError) {
-          guard let next = try walk?.nextBatch() else { return nil }
-          (batch, position) = (next, 0)
-        } catch {
-          store.context.readFailed(error)
-          return nil
+      while true {
+        while position == batch.count {
+          guard store.context.isUsable else { return nil }
+          do throws(LMDBError) {
+            guard let next = try walk?.nextBatch() else { return nil }
+            (batch, position) = (next, 0)
+          } catch {
+            store.context.readFailed(error)
+            return nil
+          }
         }
+        defer { position += 1 }
+        if !batch[position].key.isKeySpace { return batch[position] }
       }
-      defer { position += 1 }
-      return batch[position]
     }
   }
 }

@@ -29,19 +29,19 @@ struct WriteIntake: Sendable {
   func store(
     _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]?, askedAt token: RemovalToken?,
     waitsForSpace: Bool, by holder: (any CopyHolder)?
-  ) -> AcceptResult {
+  ) -> StorageOutcome {
     defer { copyHolders.dropCopies(of: key, except: holder) }
-    var result = AcceptResult.dropped
+    var outcome = StorageOutcome.notStored(.writeDropped)
     if let removalSequence = token.map({ context.removalNumber(in: $0) }) ?? context.removalLog.sequence {
-      result = accept(
+      outcome = accept(
         response, for: key, attachment: attachment, storedAt: context.options.clock(), purpose: .insert,
         removalSequence: removalSequence, waitsForSpace: waitsForSpace)
     }
-    if result != .accepted {
+    if outcome != .stored {
       context.counts.count(1, .droppedWrites)
       discardStored(response, for: key)
     }
-    return result
+    return outcome
   }
 
   /// Accepts an update; returns false if it was dropped. Copies of other holders are dropped on return.
@@ -62,13 +62,13 @@ struct WriteIntake: Sendable {
       status: stored.status, fields: fields, body: storedBody == nil ? stored.body : Data(), freshness: freshness,
       vary: stored.vary)
     let rowID = stored.pendingWrite?.rowID ?? stored.rowID
-    let result = accept(
+    let outcome = accept(
       response, for: stored.key, attachment: stored.attachment, storedAt: stored.storedAt,
       updatedAt: max(context.options.clock(), stored.updatedAt), purpose: .replaceHead,
       rowID: rowID, original: rowID == 0 ? stored.pendingWrite : nil, bodyChecksum: stored.withHead { $0.bodyChecksum },
       storedBody: storedBody, removalSequence: sequence, waitsForSpace: waitsForSpace)
-    if result != .accepted { context.counts.count(1, .droppedWrites) }
-    return result == .accepted
+    if outcome != .stored { context.counts.count(1, .droppedWrites) }
+    return outcome == .stored
   }
 
   /// The removal sequence number of an update: that of its validation, so that soft removals before it no longer cover
@@ -107,21 +107,21 @@ struct WriteIntake: Sendable {
     _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]?, storedAt: Date, updatedAt: Date? = nil,
     purpose: PendingWrite.Purpose, rowID: UInt64 = 0, original: PendingWrite? = nil, bodyChecksum: UInt64? = nil,
     storedBody: StoredBody.Location? = nil, removalSequence: UInt64, waitsForSpace: Bool
-  ) -> AcceptResult {
-    guard context.isUsable, !context.isForked else { return .dropped }
+  ) -> StorageOutcome {
+    guard context.isUsable, !context.isForked else { return .notStored(.writeDropped) }
     let bodyLimit = space.maximumBodyByteCount
-    guard response.body.count <= bodyLimit else { return refuse(.body(byteCount: bodyLimit)) }
+    guard response.body.count <= bodyLimit else { return refuseBody(limit: bodyLimit) }
     guard FieldCoding.byteCount(of: response.fields) <= Self.maximumPartByteCount,
       attachment?.count ?? 0 <= Self.maximumPartByteCount
-    else { return refuse(.head(byteCount: Self.maximumPartByteCount)) }
+    else { return refuseHead(limit: Self.maximumPartByteCount) }
     let write = PendingWrite(
       response, for: key, attachment: attachment, storedAt: storedAt, updatedAt: updatedAt, purpose: purpose,
       rowID: rowID,
       original: original, removalSequence: removalSequence, inlineByteCount: database.inlineByteCount,
       bodyChecksum: bodyChecksum, storedBody: storedBody)
     let headLimit = space.maximumHeadByteCount
-    guard write.headByteCount <= headLimit else { return refuse(.head(byteCount: headLimit)) }
-    guard hasTarget(write), context.removals.effect(on: write) != .removed else { return .dropped }
+    guard write.headByteCount <= headLimit else { return refuseHead(limit: headLimit) }
+    guard hasTarget(write), context.removals.effect(on: write) != .removed else { return .notStored(.writeDropped) }
     if !context.options.runsInBackground {
       while queue.withLock({ isFull($0, for: write, pendingWrites.rivals(of: write, in: $0)) }), writer.writePending() {
       }
@@ -134,34 +134,34 @@ struct WriteIntake: Sendable {
     switch result {
     case .queued(let wakesWriter, _, _):
       if wakesWriter { queue.wakeAll() }
-      return .accepted
+      return .stored
     case .refused:
-      return .dropped
+      return .notStored(.writeDropped)
     case nil:
       if waitsForSpace { queue.withLock { $0.stalledDoneCount = $0.doneCount } }
       context.log(.fullQueue, "The write queue is full because the disk is too slow; some responses were not stored")
-      return .dropped
+      return .notStored(.writeDropped)
     }
   }
 
   /// The maximum size of the fields and of the attachment, which are encoded only below it.
   private static let maximumPartByteCount = 16 << 20
 
-  /// Logs once for each kind of limit that responses are dropped because of their size.
-  private func refuse(_ limit: SizeLimit) -> AcceptResult {
-    switch limit {
-    case .body(let byteCount):
-      context.log(
-        .oversizedBody,
-        "A response was not stored on disk: its body is larger than \(byteCount) bytes, half of what the capacity holds"
-      )
-    case .head(let byteCount):
-      context.log(
-        .oversizedHead,
-        "A response was not stored on disk: its header fields and URL are larger than \(byteCount) bytes, the limit "
-          + "for the capacity")
-    }
-    return .tooLarge(limit)
+  /// Logs once that responses are dropped because of the size of their bodies.
+  private func refuseBody(limit: Int) -> StorageOutcome {
+    context.log(
+      .oversizedBody,
+      "A response was not stored on disk: its body is larger than \(limit) bytes, half of what the capacity holds")
+    return .notStored(.bodyTooLarge(limit: limit))
+  }
+
+  /// Logs once that responses are dropped because of the size of their record headers, or of the parts of these.
+  private func refuseHead(limit: Int) -> StorageOutcome {
+    context.log(
+      .oversizedHead,
+      "A response was not stored on disk: its header fields and URL are larger than \(limit) bytes, the limit for the "
+        + "capacity")
+    return .notStored(.recordTooLarge(limit: limit))
   }
 
   /// Whether the record of an update still exists, as a pending write or on disk.

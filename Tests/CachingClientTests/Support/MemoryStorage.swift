@@ -36,12 +36,11 @@ final class MemoryStorage: ResponseStorage {
   let whenLooked: @Sendable () -> Void
 
   init(
-    keeps: Bool = true, asksAgain: Bool = true, usesRequestKeys: Bool = true,
-    whenStoring: @escaping @Sendable () -> Void = {}, whenLooked: @escaping @Sendable () -> Void = {}
+    keeps: Bool = true, asksAgain: Bool = true, whenStoring: @escaping @Sendable () -> Void = {},
+    whenLooked: @escaping @Sendable () -> Void = {}
   ) {
     self.keeps = keeps
     self.asksAgain = asksAgain
-    self.usesRequestKeys = usesRequestKeys
     self.whenStoring = whenStoring
     self.whenLooked = whenLooked
   }
@@ -51,16 +50,13 @@ final class MemoryStorage: ResponseStorage {
     nextAction.withLock { $0 = action }
   }
 
-  private func key(_ request: CachingClientRequest) -> RequestKey? { request.key }
+  func lookup(_ request: CachingClientRequest) -> Entry? { request.key.flatMap { lookup(request, at: $0) } }
 
-  let usesRequestKeys: Bool
-
-  func lookup(_ request: CachingClientRequest) -> Entry? {
+  func lookup(_ request: CachingClientRequest, at key: RequestKey) -> Entry? {
     defer {
       whenLooked()
       nextAction.withLock { $0.take() }?()
     }
-    guard let key = key(request) else { return nil }
     return state.withLock { state in
       (state.entries[key] ?? [])
         .filter { $0.vary.matches(request.head, credentialDigest: credentialDigest) }
@@ -72,7 +68,7 @@ final class MemoryStorage: ResponseStorage {
 
   func store(_ proposal: ProposedResponse, for request: CachingClientRequest) {
     whenStoring()
-    guard keeps, let key = key(request) else { return }
+    guard keeps, let key = request.key else { return }
     state.withLock { state in
       // Check inside the lock that removals take, so that no revocation is missed.
       guard !asksAgain || !proposal.isRevoked else { return }
@@ -90,7 +86,7 @@ final class MemoryStorage: ResponseStorage {
     _ entry: Entry, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
     for request: CachingClientRequest
   ) {
-    guard let key = key(request) else { return }
+    guard let key = request.key else { return }
     state.withLock { state in
       guard let index = state.entries[key]?.firstIndex(where: { $0.number == entry.number }) else { return }
       state.entries[key]?[index] = Entry(
@@ -101,7 +97,7 @@ final class MemoryStorage: ResponseStorage {
   }
 
   func remove(_ entry: Entry, for request: CachingClientRequest) {
-    guard let key = key(request) else { return }
+    guard let key = request.key else { return }
     state.withLock { $0.entries[key]?.removeAll { $0.number == entry.number } }
   }
 
@@ -125,19 +121,10 @@ final class MemoryStorage: ResponseStorage {
 
   var removalToken: RemovalToken { removalCount.load(ordering: .sequentiallyConsistent) }
 
-  func hasRemovals(since token: RemovalToken) -> Bool { removalToken != token }
-
-  func effectOfRemovals(on url: URL?, partition: String, since token: inout RemovalToken) -> RemovalEffect {
+  func effectOfRemovals(on key: RequestKey, since token: inout RemovalToken) -> RemovalEffect {
     defer { token = removalToken }
-    return hasRemovals(since: token) ? .removed : .none
+    return removalToken != token ? .removed : .none
   }
-
-  func variantCount(of request: CachingClientRequest) -> Int {
-    guard let key = key(request) else { return 0 }
-    return state.withLock { $0.entries[key]?.count ?? 0 }
-  }
-
-  func credentialDigest(_ value: String) -> String { "digest of \(value.count):\(value.hashValue)" }
 
   /// The number of responses, without the records of key spaces.
   var entryCount: Int {

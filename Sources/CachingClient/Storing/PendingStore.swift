@@ -40,15 +40,13 @@ final class PendingStore<Storage: ResponseStorage>: Sendable {
       client.refuse(.refusedByCaller, plan.request, fetch)
       return client.inFlightFetches.finish(fetch)
     }
-    let outcome = client.storeProposal(proposal, plan, in: fetch)
-    var revokedKey: RequestKey?
-    if case .invalidatedInFlight(let key) = outcome { revokedKey = key }
-    let replaced = client.replacedEntry(by: proposal, plan, outcome)
-    guard revokedKey != nil || replaced != nil else { return client.inFlightFetches.finish(fetch) }
+    let key = client.storeProposal(proposal, plan, in: fetch)
+    guard let cleanUp = client.cleanUp(after: proposal, plan, storedAt: key, in: fetch) else {
+      return client.inFlightFetches.finish(fetch)
+    }
     // A removal waits for the disk, which must not block the hook's thread.
-    Task { [self, revokedKey] in
-      if let revokedKey { await client.removeIfRevoked(plan, fetch, storedAt: revokedKey) }
-      if let replaced { await client.storage.remove(replaced, for: plan.request) }
+    Task { [self] in
+      await cleanUp()
       client.inFlightFetches.finish(fetch)
     }
   }

@@ -185,7 +185,9 @@ extension CachingClient {
   ) async -> Bool {
     var proposal = proposal
     proposal.body = body
-    if proposal.freshness.flags.contains(.incomplete), let stored = storage.lookup(plan.request.withBodyInMemory) {
+    if proposal.freshness.flags.contains(.incomplete), let key = plan.request.key,
+      let stored = storage.lookup(plan.request.withBodyInMemory, at: key)
+    {
       guard let combined = combine(proposal, with: stored) else {
         refuse(.bodyTooLarge(limit: maximumBodyByteCount), plan.request, fetch)
         inFlightFetches.finish(fetch)
@@ -217,17 +219,12 @@ extension CachingClient {
     _ proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch
   ) async -> Bool {
     guard let willStore = plan.request.willStore else {
-      let outcome = storeProposal(proposal, plan, in: fetch)
-      if case .invalidatedInFlight(let key?) = outcome { await removeIfRevoked(plan, fetch, storedAt: key) }
-      if let entry = replacedEntry(by: proposal, plan, outcome) { await storage.remove(entry, for: plan.request) }
+      let key = storeProposal(proposal, plan, in: fetch)
+      if let cleanUp = cleanUp(after: proposal, plan, storedAt: key, in: fetch) { await cleanUp() }
       inFlightFetches.finish(fetch)
-      if case .invalidatedInFlight = outcome {
-        fetch.resolve(.notShareable(variant: nil))
-      } else {
-        fetch.resolve(.shared(proposal.response))
-      }
-      if case .stored = outcome { return true }
-      return false
+      let isInvalidated = fetch.storageReport.isInvalidated
+      fetch.resolve(isInvalidated ? .notShareable(variant: nil) : .shared(proposal.response))
+      return key != nil && !isInvalidated
     }
     inFlightFetches.detach(fetch)
     let isRevoked = fetch.permit.isRevoked
@@ -248,47 +245,54 @@ extension CachingClient {
     willStore(proposal) { pending.decide($0) }
   }
 
-  /// The result of storing a response.
-  enum StoreOutcome {
-    /// The response is stored under a key.
-    case stored(key: RequestKey?)
-    /// The storage refuses the response.
-    case refused
-    /// The permit was revoked. If there is a key, that happened while the response was being stored under it: call
-    /// ``removeIfRevoked(_:_:storedAt:)``.
-    case invalidatedInFlight(key: RequestKey?)
-  }
-
-  /// Stores a complete response, unless its permit was revoked.
-  func storeProposal(_ proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch) -> StoreOutcome {
+  /// Stores a complete response, unless its permit was revoked. The outcome is in the report of the fetch.
+  ///
+  /// - Returns: The key under which the storage has received the response; nil if it has not, or refuses it. Call
+  ///   ``cleanUp(after:_:storedAt:in:)`` then.
+  func storeProposal(_ proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch) -> RequestKey? {
     var proposal = proposal
     proposal.permit = fetch.permit
     proposal.report = fetch.storageReport
-    guard !fetch.permit.isRevoked else {
-      refuse(.invalidatedInFlight, plan.request, fetch)
-      return .invalidatedInFlight(key: nil)
-    }
+    let isRevoked = fetch.permit.isRevoked
     proposal.removalToken = fetch.permit.token
-    guard let destination = destination(of: proposal, plan) else {
+    guard !isRevoked, let destination = destination(of: proposal, plan) else {
       refuse(.invalidatedInFlight, plan.request, fetch)
-      return .invalidatedInFlight(key: nil)
+      return nil
     }
     // A removal of an equivalent URL by another process does not revoke the permit, whose token is moved past it.
-    if destination.place?.variation != nil { proposal.removalToken = plan.start.removalToken }
+    if destination.spaceKey?.variation != nil { proposal.removalToken = plan.start.removalToken }
     storage.store(proposal, for: destination)
     if case .notStored(let rule) = fetch.storageReport.outcome, rule.isOfStorage {
       refuse(rule, plan.request, fetch)
-      return .refused
+      return nil
     }
     // If a soft purge has covered the response in the meantime, its older token makes it stale in the storage.
-    guard !fetch.permit.isRemoved else {
+    if fetch.permit.isRemoved {
       refuse(.invalidatedInFlight, plan.request, fetch)
-      return .invalidatedInFlight(key: destination.key ?? plan.key)
+    } else {
+      fetch.storageReport.decideStored(proposal.freshness)
+      counters.stored.count()
+      counters.activity.observers.emit(
+        .stored(url: plan.request.head.url.textWithoutUserInformation, byteCount: proposal.body.count))
     }
-    fetch.storageReport.decideStored(proposal.freshness)
-    counters.stored.count()
-    counters.activity.observers.emit(
-      .stored(url: plan.request.head.url.textWithoutUserInformation, byteCount: proposal.body.count))
-    return .stored(key: destination.key)
+    return destination.key
+  }
+
+  /// Returns a function that removes what must not be found after a response was stored; nil if there is nothing.
+  ///
+  /// That is the response itself, if its permit was revoked meanwhile, and the one that it replaces under another key.
+  ///
+  /// - Parameter key: The result of ``storeProposal(_:_:in:)``.
+  func cleanUp(
+    after proposal: ProposedResponse, _ plan: Plan, storedAt key: RequestKey?, in fetch: InFlightFetch
+  ) -> (@Sendable () async -> Void)? {
+    let isInvalidated = fetch.storageReport.isInvalidated
+    let revoked = isInvalidated ? key : nil
+    let replaced = replacedEntry(by: proposal, plan, storedAt: isInvalidated ? nil : key)
+    guard revoked != nil || replaced != nil else { return nil }
+    return { [self] in
+      if let revoked { await removeIfRevoked(plan, fetch, storedAt: revoked) }
+      if let replaced { await storage.remove(replaced, for: plan.request) }
+    }
   }
 }

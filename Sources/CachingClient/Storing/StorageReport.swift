@@ -1,17 +1,6 @@
-public import HTTPCaching
+import CacheModel
+import HTTPCaching
 import Synchronization
-
-/// Whether a response is stored, and if not, why.
-public enum StorageOutcome: Sendable, Hashable {
-  /// Not known yet: the body is not complete, or a delegate or hook has not replied.
-  case undecided
-  /// The response comes from the store, or was accepted by it. What a full disk drops later is counted there.
-  case stored
-  /// The response is kept in memory only (``HTTPCaching/Rule/memoryOnly``).
-  case storedInMemory
-  /// The response is not stored, for this reason.
-  case notStored(Rule)
-}
 
 /// The outcome of storing the response of a fetch, which the leader's and the followers' responses share.
 @usableFromInline
@@ -29,6 +18,9 @@ package final class StorageReport: Sendable {
 
   /// The present outcome. Any thread can read it.
   package var outcome: StorageOutcome { state.withLock { $0.outcome } }
+
+  /// Whether the response is not stored because its permit was revoked.
+  var isInvalidated: Bool { outcome == .notStored(.invalidatedInFlight) }
 
   /// The freshness with which the response is stored; nil if it is not stored.
   package var freshness: FreshnessInfo? { state.withLock { $0.freshness } }

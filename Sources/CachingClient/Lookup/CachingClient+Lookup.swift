@@ -36,31 +36,32 @@ extension CachingClient {
   @inlinable  // For specialization: through protocol witnesses a hit is several times slower.
   package func evaluate(_ request: CachingClientRequest) -> LookupResult<Storage.Entry> {
     let start = lookupStart
-    guard request.isAnswerableFromStore else {
-      guard request.isQuery, let found = search(request) else { return resultWithoutLookup(request) }
-      // Decisions about a query are those about a GET.
-      let query = found.place.map { request.placed(at: $0) } ?? request
-      return found.entry.map { result(from: $0, query, start) } ?? resultOfMiss(query, start)
+    let isQuery = !request.isAnswerableFromStore
+    if isQuery, !request.isQuery { return resultWithoutLookup(request) }
+    if !isQuery, !request.hasCredentials, let key = request.urlKey, let entry = storage.lookup(request, at: key) {
+      return result(from: entry, request, start)
     }
-    if !isForOneUser(request), let entry = storage.lookup(request) { return result(from: entry, request, start) }
-    guard let found = search(request, withoutURL: true) else { return resultOfMiss(request, start) }
-    if let entry = found.entry { return result(from: entry, request, start, at: found.place) }
-    return resultOfMiss(found.place.map { request.placed(at: $0) } ?? request, start)
+    let (entry, spaceKey) = search(request)
+    if !isQuery, let entry { return result(from: entry, request, start, at: spaceKey) }
+    if isQuery, spaceKey == nil { return resultWithoutLookup(request) }
+    // Decisions about a query are those about a GET.
+    let keyed = request.under(spaceKey)
+    return entry.map { result(from: $0, keyed, start) } ?? resultOfMiss(keyed, start)
   }
 
   /// Decides about a stored response.
   ///
-  /// - Parameter place: Where the response was found, if it is not at the request's key.
+  /// - Parameter spaceKey: The key under which the response was found, if it is not the request's.
   @inlinable
   @inline(__always)
   func result(
-    from entry: Storage.Entry, _ request: CachingClientRequest, _ start: LookupStart, at place: KeyPlace? = nil
+    from entry: Storage.Entry, _ request: CachingClientRequest, _ start: LookupStart, at spaceKey: KeySpace.Key? = nil
   ) -> LookupResult<Storage.Entry> {
     let now = clock()
     let decision = Reuse.decide(
       request: request.head, stored: entry, policy: request.policy, now: now, options: options)
     guard case .serve(let age, let rule) = decision, request.head.method == "GET", options.cacheStatusName == nil else {
-      return result(of: decision, from: entry, place.map { request.placed(at: $0) } ?? request, start, now: now)
+      return result(of: decision, from: entry, spaceKey.map { request.under($0) } ?? request, start, now: now)
     }
     return .response(
       Response(
@@ -140,7 +141,7 @@ extension CachingClient {
     case .fetch(let rule):
       guard let key = request.fetchKey else { return .bypass(.notHTTP) }
       // Only Cache-Status distinguishes the two kinds of miss, so make the second lookup only for it.
-      let isVaryMiss = options.cacheStatusName != nil && storage.variantCount(of: request) > 0
+      let isVaryMiss = options.cacheStatusName != nil && request.key.map { state.hasVariants($0) } ?? false
       return .fetch(
         FetchPlan(
           request: request, key: key, entry: nil, start: start, rule: rule,

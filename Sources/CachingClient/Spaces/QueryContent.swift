@@ -123,7 +123,7 @@ extension CachingClientRequest {
   @inlinable public var isQuery: Bool { head.method == "QUERY" || head.method == "POST" && overrides.treatsAsQuery }
 
   /// The query as a part of a key; nil for another request, and for a query that goes past the cache.
-  var query: KeyPlace.Query? {
+  var query: KeySpace.Key.Query? {
     guard isQuery, !head.namesOtherHost else { return nil }
     let content: Data
     switch body {
@@ -131,7 +131,7 @@ extension CachingClientRequest {
     case .bytes(let bytes) where bytes.count <= Self.maximumQueryContentByteCount: content = bytes
     case .bytes, .inContext: return nil
     }
-    return KeyPlace.Query(
+    return KeySpace.Key.Query(
       method: head.method, body: body,
       content: QueryContent(content, fields: head.fields, normalForm: overrides.queryNormalForm))
   }

@@ -121,9 +121,7 @@ extension CachingClient {
   private func update(
     _ entry: Storage.Entry, fields: HeaderFields, freshness: FreshnessInfo, _ plan: Plan, in fetch: InFlightFetch
   ) async {
-    if let variation = plan.request.place?.variation, URLVariation(fields) != variation {
-      return await storage.remove(entry, for: plan.request)
-    }
+    guard plan.request.keepsKey(with: fields) else { return await storage.remove(entry, for: plan.request) }
     storage.update(entry, fields: fields, freshness: freshness, askedAt: fetch.permit.token, for: plan.request)
   }
 

@@ -144,7 +144,7 @@ extension CachingClient {
     guard let fetch = started else { return }
     let plan = Plan(
       request: request, key: key, entry: entry, start: start, conditional: Reuse.validation(of: entry),
-      rule: .staleWhileRevalidate, forward: .stale)
+      rule: .staleWhileRevalidate, forward: .stale, coalescingKey: coalescingKey)
     counters.activity.add(1, .backgroundRevalidations)
     fetch.start { await self.performFetch(plan, in: fetch, over: transport) }
   }
@@ -189,7 +189,7 @@ extension CachingClient {
     let response = try await transport.send(outgoing)
     var sent = outgoing.head
     // Decisions about a query are those about a GET of its equivalent resource.
-    if plan.request.place?.query != nil { sent.method = plan.request.head.method }
+    sent.method = plan.request.head.method
     return Arrival(response: response, sent: sent, requestTime: requestTime, responseTime: clock())
   }
 

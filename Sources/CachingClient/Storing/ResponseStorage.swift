@@ -13,33 +13,25 @@ public import HTTPCaching
 /// called from Swift tasks, so they must not block: a write or update that does not fit is dropped. ``remove(_:for:)``
 /// and ``invalidate(_:for:movingPast:)`` are rare and suspend until the removal is durable.
 ///
-/// The cache key is ``CachingClientRequest/key``. It is for GET, also of a HEAD, which is served from a stored GET, or for
-/// a query with its content. It has no user information, which is part of the Vary key instead
-/// (``/HTTPCaching/VaryKey``). In a storage that uses these keys (``usesRequestKeys``) the client also stores small records
+/// The storage keeps variants by cache key and Vary key (``/HTTPCaching/VaryKey``). The cache key of a store, an update and
+/// a removal is ``CachingClientRequest/key``. It is for GET, also of a HEAD, which is served from a stored GET, or for a
+/// query with its content. It has no user information, which is part of the Vary key instead. Use these keys, and no others
+/// made of the URL: they distinguish queries and users. Some are of small records that the client stores
 /// (``/CacheModel/RequestKey/isKeySpace``).
+///
+/// A storage of one's own needs six methods. The others have defaults for a storage from which only its caching client
+/// removes responses.
 public protocol ResponseStorage: Sendable {
   /// A stored response that lookups return.
   associatedtype Entry: StoredResponseMetadata & Sendable
 
-  /// Returns the newest stored response whose Vary key matches the request's head, fresh or stale; `nil` if none.
-  func lookup(_ request: CachingClientRequest) -> Entry?
-
-  /// Returns what ``lookup(_:)`` returns for the request with another key: that of a query, of the user of a URL, or of
-  /// equivalent URLs (No-Vary-Search).
+  /// Returns the newest stored response with a cache key whose Vary key matches the request's head, fresh or stale; `nil`
+  /// if none.
   ///
-  /// Only called if ``usesRequestKeys`` is true. The default implementation makes such a request, which costs more.
+  /// - Parameters:
+  ///   - request: The request as its caller made it.
+  ///   - key: The cache key, which may be another than that of `request`.
   func lookup(_ request: CachingClientRequest, at key: RequestKey) -> Entry?
-
-  /// Returns the fields of the record of a key space (``/CacheModel/RequestKey/isKeySpace``); `nil` if there is none.
-  ///
-  /// Only called if ``usesRequestKeys`` is true. It is no lookup of a response, and not counted as one. The default
-  /// implementation calls ``lookup(_:)``.
-  func keySpaceRecord(at key: RequestKey) -> HeaderFields?
-
-  /// Whether a response with No-Vary-Search may be stored. If not, a miss makes no second lookup.
-  ///
-  /// The default implementation returns true.
-  var mayHaveEquivalentURLs: Bool { get }
 
   /// Returns the body of an entry.
   ///
@@ -93,104 +85,48 @@ public protocol ResponseStorage: Sendable {
 
   /// The token of the latest removal.
   ///
-  /// The caching client reads it before it sends a request. The default implementation returns zero, for a storage from
-  /// which only its caching client removes responses.
+  /// The caching client reads it before it sends a request. The default implementation returns zero.
   var removalToken: RemovalToken { get }
 
-  /// Returns a number for the keys of a key space (``/CacheModel/RequestKey/isKeySpace``) whose record is then stored
-  /// with a removal token.
-  ///
-  /// If two processes make the record at once, each finds what the other has stored in the space only if they have the
-  /// same number. When a removal has removed the record, its number must never be returned again: it would bring back
-  /// the responses in the space. The default implementation returns a random number.
-  func keySpaceNumber(at token: RemovalToken) -> UInt64
-
-  /// Returns whether there may have been a removal since a token.
-  ///
-  /// If false, ``effectOfRemovals(on:partition:since:)``, which needs a URL, is not called. The default implementation
-  /// returns true.
-  func hasRemovals(since token: RemovalToken) -> Bool
-
-  /// Returns the effect that removals since a token, by any process, may have on a response from a URL.
+  /// Returns the effect that removals since a token, by any process, may have on a response with a cache key.
   ///
   /// The default implementation returns none.
   ///
   /// - Parameters:
-  ///   - url: The URL; `nil` if it is unknown, so that any removal may cover the response.
-  ///   - partition: The partition of the request.
+  ///   - key: The key of the response's URL.
   ///   - token: The removal token to compare with. It is advanced to the present.
-  func effectOfRemovals(on url: URL?, partition: String, since token: inout RemovalToken) -> RemovalEffect
+  func effectOfRemovals(on key: RequestKey, since token: inout RemovalToken) -> RemovalEffect
 
-  /// Returns the number of stored variants of the request's cache key.
+  /// Returns a keyed digest of at least 128 bits, as a token, that represents a credential, or another value that can be
+  /// secret, in a key. Equal bytes have equal digests.
   ///
-  /// The default implementation returns one if `lookup` finds a response.
-  func variantCount(of request: CachingClientRequest) -> Int
-
-  /// Returns a keyed digest that represents a credential, or another value that can be secret, in a
-  /// ``/HTTPCaching/VaryKey``. Equal values have equal digests.
-  func credentialDigest(_ value: String) -> String
-
-  /// Whether the storage uses ``CachingClientRequest/key``, and removes ``StorageInvalidation/keys``.
-  ///
-  /// False by default: a storage with keys of its own would mix up queries and their contents. Then queries go past the
-  /// cache, No-Vary-Search has no effect, and the responses of all users of a URL are variants of one key.
-  var usesRequestKeys: Bool { get }
-
-  /// Returns a keyed digest of at least 128 bits, as a token, of the content of a query and the fields that change its
-  /// meaning. Equal bytes have equal digests.
-  ///
-  /// The default implementation returns ``credentialDigest(_:)`` of the bytes in Base64.
+  /// The secret of the default implementation is random in each process. A storage that outlives a process needs one that
+  /// does so, too: otherwise it finds no responses for single users, and none to queries.
   ///
   /// - Parameter bytes: Valid during the call.
-  func contentDigest(_ bytes: UnsafeRawBufferPointer) -> String
+  func digest(_ bytes: UnsafeRawBufferPointer) -> String
 }
 
 extension ResponseStorage {
-  /// Looks up a copy of the request with the key.
-  public func lookup(_ request: CachingClientRequest, at key: RequestKey) -> Entry? {
-    lookup(request.under(key))
-  }
-
-  /// Looks up a request for the record.
-  public func keySpaceRecord(at key: RequestKey) -> HeaderFields? {
-    guard let url = URL(string: key.urlString) else { return nil }
-    return lookup(CachingClientRequest(head: RequestHead(url: url)).forSpace(key))?.fields
-  }
-
-  /// True: nothing is known.
-  public var mayHaveEquivalentURLs: Bool { true }
-
   /// Returns the range of `body(of:)`.
   public func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBodyStream {
     ResponseBodyStream(body(of: entry).part(range))
   }
 
-  /// Returns one if `lookup` finds a response, and zero otherwise.
-  public func variantCount(of request: CachingClientRequest) -> Int {
-    lookup(request) == nil ? 0 : 1
-  }
-
-  /// Returns true, so that ``effectOfRemovals(on:partition:since:)`` is called.
-  public func hasRemovals(since token: RemovalToken) -> Bool { true }
-
-  /// False: the storage may have keys of its own.
-  public var usesRequestKeys: Bool { false }
-
-  /// Returns the digest of the bytes in Base64.
-  public func contentDigest(_ bytes: UnsafeRawBufferPointer) -> String {
-    credentialDigest(Data(bytes).base64EncodedString())
-  }
-
   /// Zero, because only the caching client removes responses.
   public var removalToken: RemovalToken { 0 }
 
-  /// Returns a random number.
-  public func keySpaceNumber(at token: RemovalToken) -> UInt64 { .random(in: .min ... .max) }
-
   /// Returns none, because only the caching client removes responses.
-  public func effectOfRemovals(
-    on url: URL?, partition: String, since token: inout RemovalToken
-  ) -> RemovalEffect { .none }
+  public func effectOfRemovals(on key: RequestKey, since token: inout RemovalToken) -> RemovalEffect { .none }
+
+  /// Returns a digest with a secret of this process.
+  public func digest(_ bytes: UnsafeRawBufferPointer) -> String { KeyedDigest.inProcess(bytes) }
+
+  /// Returns the digest of a credential, or of another secret, for ``/HTTPCaching/VaryKey``.
+  public func credentialDigest(_ value: String) -> String {
+    var value = value
+    return value.withUTF8 { digest(UnsafeRawBufferPointer($0)) }
+  }
 }
 
 /// Stored responses to remove because a request has changed their resources at the origin.

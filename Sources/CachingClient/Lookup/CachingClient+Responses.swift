@@ -79,7 +79,7 @@ extension CachingClient {
   {
     guard shared.vary.matches(request.head, credentialDigest: storage.credentialDigest) else { return nil }
     // The fetch may be one for an equivalent URL, if the response still says so.
-    if let variation = request.place?.variation, URLVariation(shared.fields) != variation { return nil }
+    guard request.keepsKey(with: shared.fields) else { return nil }
     let decision = Reuse.decide(
       request: request.head, stored: shared, policy: request.policy,
       now: max(requestedAt, shared.freshness.responseTime), options: options)

@@ -13,14 +13,14 @@ public import HTTPCaching
 /// So when the record is removed, no process finds the responses in the space again, and they are evicted later. The
 /// record is used by each lookup in the space, so it is usually not evicted before them.
 ///
-/// The nonce is from a number of the storage, which changes with each removal
-/// (``ResponseStorage/keySpaceNumber(at:)``). Two processes that make a record at once make the same one. After a removal
-/// the nonce is another one, because the record is stored with the removal token to which its number belongs.
+/// The nonce is from a number of the storage, which changes with each removal (``SpaceRecords``). Two processes that make
+/// a record at once make the same one. After a removal the nonce is another one, because the record is stored with the
+/// removal token to which its number belongs.
 ///
 /// The first store in a space makes its record; a lookup makes none. The record of a path's space has a nonce for each
 /// value of No-Vary-Search that the path's responses have, so that no value hides the responses with another one.
 @usableFromInline
-struct KeySpace: Sendable {
+package struct KeySpace: Sendable {
   /// The responses that are found in the same way.
   @usableFromInline
   struct Section: Sendable {
@@ -78,6 +78,13 @@ struct KeySpace: Sendable {
       return Section(nonce: field.value, variation: URLVariation(text: record[position].value))
     }
     return nil
+  }
+
+  /// Reads the first section of a record, the only one in the space of a URL.
+  @usableFromInline
+  static func firstSection(in record: HeaderFields) -> Section? {
+    var position = 0
+    return nextSection(in: record, &position)
   }
 
   /// The section of a variation; nil if there is none.

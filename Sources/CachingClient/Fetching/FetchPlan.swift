@@ -27,13 +27,15 @@ package final class FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendabl
   let rule: Rule
   /// The reason for the request in Cache-Status.
   let forward: CacheStatus.Forward
+  /// The key by which requests share the fetch.
+  let coalescingKey: CoalescingKey
   /// An object to retain until the response is stored or dropped.
   let owner: (any AnyObject & Sendable)?
 
   init(
     request: CachingClientRequest, key: RequestKey, entry: Entry?, start: LookupStart,
     conditional: HeaderFields = HeaderFields(), staleOnError: StaleOnError? = nil, rule: Rule,
-    forward: CacheStatus.Forward, owner: (any AnyObject & Sendable)? = nil
+    forward: CacheStatus.Forward, owner: (any AnyObject & Sendable)? = nil, coalescingKey: CoalescingKey? = nil
   ) {
     self.request = request
     self.key = key
@@ -44,10 +46,8 @@ package final class FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendabl
     self.rule = rule
     self.forward = forward
     self.owner = owner
+    self.coalescingKey = coalescingKey ?? CoalescingKey(request.identity ?? key, of: request.head)
   }
-
-  /// The key by which requests share the fetch.
-  var coalescingKey: CoalescingKey { CoalescingKey(request.identity ?? key, of: request.head) }
 
   /// The request to send.
   var outgoing: OutgoingRequest { request.outgoing(conditional: conditional) }
@@ -58,12 +58,12 @@ package final class FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendabl
   /// The same plan without the cache's own conditions, to request a complete response.
   var unconditional: FetchPlan { with(conditional: HeaderFields()) }
 
-  /// Returns the same plan with other values; the request has the same key.
+  /// Returns the same plan with other values; the request has the same head and the same key.
   func with(request: CachingClientRequest? = nil, conditional: HeaderFields? = nil, rule: Rule? = nil) -> FetchPlan {
     FetchPlan(
       request: request ?? self.request, key: key, entry: entry, start: start,
       conditional: conditional ?? self.conditional, staleOnError: staleOnError, rule: rule ?? self.rule,
-      forward: forward, owner: owner)
+      forward: forward, owner: owner, coalescingKey: coalescingKey)
   }
 }
 
