@@ -53,10 +53,17 @@ let package = Package(
       name: "CurlTransport", dependencies: ["CachingClient", "CacheModel", "HTTPCaching", "CCurl", "CZlib"],
       swiftSettings: settings),
     .target(
+      name: "FleetRedis", dependencies: ["CacheModel", "CHiredis", "CXXHash"], swiftSettings: settings),
+    .target(
+      name: "FleetSharing",
+      dependencies: [
+        "CachingClient", "HTTPCaching", "CacheModel", "CacheActivity", "ResponseStore", "FleetRedis", "CXXHash",
+      ],
+      swiftSettings: settings),
+    .target(
       name: "RedisTier",
       dependencies: [
-        "CachingClient", "HTTPCaching", "CacheModel", "CacheActivity", "ResponseStore", "SystemFiles", "CHiredis",
-        "CXXHash",
+        "CachingClient", "CacheModel", "CacheActivity", "ResponseStore", "SystemFiles", "FleetRedis", "FleetSharing",
       ],
       swiftSettings: settings),
     .target(
@@ -115,8 +122,8 @@ let package = Package(
     .testTarget(
       name: "RedisTierTests",
       dependencies: [
-        "RedisTier", "LMDBURLCache", "CachingClient", "CurlTransport", "HTTPCaching", "CacheModel", "CacheActivity",
-        "ResponseStore", "SystemFiles", "LoopbackOrigin", "urlcache",
+        "RedisTier", "FleetRedis", "FleetSharing", "LMDBURLCache", "CachingClient", "CurlTransport", "HTTPCaching",
+        "CacheModel", "CacheActivity", "ResponseStore", "SystemFiles", "LoopbackOrigin", "urlcache",
       ],
       swiftSettings: settings),
     .testTarget(

@@ -113,8 +113,10 @@ public struct DirectoryStatistics: Sendable, Hashable {
 }
 
 extension ActivityFile {
-  /// Reads all counters. Costs some microseconds.
-  package var statistics: DirectoryStatistics {
+  /// Reads all counters, and the state of the machine. Costs some microseconds.
+  ///
+  /// - Parameter directory: The path of the file's directory.
+  package func statistics(directory: String) -> DirectoryStatistics {
     var result = DirectoryStatistics(
       since: Date(timeIntervalSince1970: Double(number(ActivityLayout.HeaderWord.start * 8)) / 1e9),
       counts: Dictionary(uniqueKeysWithValues: CounterWord.allCases.map { ($0, count($0)) }))
@@ -126,6 +128,7 @@ extension ActivityFile {
     result.missedLookups = total(.missedLookups)
     result.hitLatency = histogram(ActivityLayout.hitLatencyOffset)
     result.fetchLatency = histogram(ActivityLayout.fetchLatencyOffset)
+    result.fleetMachine = FleetMachineState.read(directory: directory)
     return result
   }
 

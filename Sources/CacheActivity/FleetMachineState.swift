@@ -25,6 +25,11 @@ package struct FleetMachineState: Sendable, Hashable {
   /// For how long the machine has been cut off, in milliseconds; 0 if it has a lease, or if that is not known.
   var cutOffMilliseconds: Int { Int((secondsCutOff ?? 0) * 1000) }
 
+  /// Whether a directory belongs to a fleet of machines. A purge of the directory does not reach the others.
+  package static func isInFleet(directory: String) -> Bool {
+    access(directory + "/" + FleetFileLayout.fileName, F_OK) == 0
+  }
+
   /// Reads the state of the machine that uses a cache's directory.
   ///
   /// - Returns: nil if the directory belongs to no fleet, or its fleet file is of another version or cannot be read.

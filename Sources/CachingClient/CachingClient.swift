@@ -46,8 +46,10 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   /// Called with the rule for each response that is not stored because of its size.
   let whenTooLarge: (@Sendable (Rule) -> Void)?
   @usableFromInline let clock: @Sendable () -> Date
-  /// The membership in a fleet; nil without one.
-  private let fleet: (any FleetMembership)?
+  /// The lease of the machine; nil if it needs none.
+  private let lease: MachineLease?
+  /// A layer above each transport.
+  private let layer: (any TransportLayer)?
   let inFlightFetches: InFlightFetches
   /// The state that this client shares with other clients of the storage.
   let state: ClientState
@@ -84,20 +86,23 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     storage: Storage, options: CachingOptions = CachingOptions(), bodyLimit: @escaping @Sendable () -> Int,
     clock: @escaping @Sendable () -> Date = { Date() }
   ) {
-    self.init(storage: storage, options: options, fleet: nil, bodyLimit: bodyLimit, clock: clock)
+    self.init(storage: storage, options: options, lease: nil, layer: nil, bodyLimit: bodyLimit, clock: clock)
   }
 
-  /// Creates a caching client of a machine in a fleet.
+  /// Creates a caching client of one of several machines.
   ///
   /// - Parameters:
-  ///   - fleet: The membership in the fleet. The storage checks the lease before each lookup.
+  ///   - lease: The lease of the machine, which the storage checks before each lookup; nil if it needs none.
+  ///   - layer: The layer above each transport; nil for none.
   ///   - whenTooLarge: Called with the rule for each response that is not stored because of its size.
   package init(
-    storage: Storage, options: CachingOptions, fleet: (any FleetMembership)?, bodyLimit: @escaping @Sendable () -> Int,
-    clock: @escaping @Sendable () -> Date, whenTooLarge: (@Sendable (Rule) -> Void)? = nil
+    storage: Storage, options: CachingOptions, lease: MachineLease?, layer: (any TransportLayer)?,
+    bodyLimit: @escaping @Sendable () -> Int, clock: @escaping @Sendable () -> Date,
+    whenTooLarge: (@Sendable (Rule) -> Void)? = nil
   ) {
     self.whenTooLarge = whenTooLarge
-    self.fleet = fleet
+    self.lease = lease
+    self.layer = layer
     self.storage = storage
     self.options = options
     self.bodyLimit = bodyLimit
@@ -181,8 +186,8 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     var isForwarded = false
     do {
       let response: Response
-      if let fleet {
-        let transport = FleetTransport(fleet: fleet, transport: transport)
+      if let layer {
+        let transport = LayeredTransport(layer: layer, transport: transport)
         response = try await respond(to: request, over: transport, after: lookup, isForwarded: &isForwarded)
       } else {
         response = try await respond(to: request, over: transport, after: lookup, isForwarded: &isForwarded)
@@ -215,7 +220,6 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     var repetitionCount = 0
     // Set when the request waits for another fetch.
     var deadline: ContinuousClock.Instant?
-    let lease = fleet?.lease
     let begin = lease == nil ? 0 : BootClock.now
     while true {
       let plan: FetchPlan<Storage.Entry>

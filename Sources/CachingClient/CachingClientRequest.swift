@@ -263,7 +263,7 @@ extension CachingClientRequest {
     var request = self
     request.policy = .useProtocolCachePolicy
     request.head.method = "GET"
-    for name in Self.singleRequestFields { request.head.fields.remove(name) }
+    for name in UnsharedFields.ofRequest { request.head.fields.remove(name) }
     return request
   }
 
@@ -273,12 +273,6 @@ extension CachingClientRequest {
     request.readsBodyInPieces = false
     return request
   }
-
-  /// The fields with ranges, conditions and cache directives, which apply to one request only.
-  private static let singleRequestFields = [
-    "Range", "If-Range", "If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "Cache-Control",
-    "Pragma",
-  ]
 
   /// Returns the request to send, with the cache's own conditions, if any, in place of the caller's.
   func outgoing(conditional: HeaderFields = HeaderFields()) -> OutgoingRequest {

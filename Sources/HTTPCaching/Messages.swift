@@ -45,4 +45,7 @@ public struct ResponseHead: Sendable, Hashable {
     self.status = status
     self.fields = fields
   }
+
+  /// Whether the response is a stream of events, which is for one subscriber and may never end.
+  package var isEventStream: Bool { fields["Content-Type"]?.asciiLowercased().hasPrefix("text/event-stream") ?? false }
 }

@@ -59,7 +59,7 @@ package struct Redirection: Sendable, Hashable {
   ]
 
   /// The fields that must not be sent to another origin: credentials, and the name of the host.
-  private static let fieldsForOneOrigin = ["Authorization", "Proxy-Authorization", "Cookie", "Host"]
+  private static let fieldsForOneOrigin = UnsharedFields.ofUser + ["host"]
 
   /// Whether a field must not be sent to another origin.
   package static func isForOneOrigin(_ name: String) -> Bool {

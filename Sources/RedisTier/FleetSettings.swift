@@ -1,15 +1,11 @@
-import CXXHash
-import CacheModel
-import Glibc
+import FleetRedis
+import FleetSharing
 
 /// The checked settings of a tier, and what follows from them.
 struct FleetSettings: Sendable {
   let fleet: FleetAddress
-  var configuration: RedisTier.Configuration { fleet.configuration }
-  /// Names all keys of the fleet.
-  private let keyPrefix: String
-  /// The secret of the names of objects, as XXH3 takes it.
-  let hashSecret: [UInt8]
+  let configuration: RedisTier.Configuration
+  let digest: FleetDigest
   /// The end of each epoch's ID: the lease, and a digest of the secret.
   private let epochSuffix: String
 
@@ -24,7 +20,8 @@ struct FleetSettings: Sendable {
 
   init(url: String, secret: [UInt8], _ configuration: RedisTier.Configuration) throws(RedisTierError) {
     func invalid(_ reason: String) -> RedisTierError { RedisTierError(.invalidConfiguration, reason) }
-    fleet = try FleetAddress(url: url, configuration)
+    fleet = try configuration.fleet(url: url)
+    self.configuration = configuration
     guard secret.count >= 32 else { throw invalid("the secret has fewer than 32 bytes") }
     guard configuration.lease >= .milliseconds(200), configuration.lease <= .seconds(3600) else {
       throw invalid("the lease is not from 200 ms to 1 hour")
@@ -34,14 +31,12 @@ struct FleetSettings: Sendable {
       configuration.commandTimeout > .zero, configuration.lookupTimeout > .zero,
       configuration.fetchLockLease > .zero, configuration.maximumSharedLifetime >= .seconds(1)
     else { throw invalid("a limit or a time is zero or negative") }
-    keyPrefix = fleet.keyPrefix
     let milliseconds = UInt64(configuration.lease / .milliseconds(1))
     lease = milliseconds * 1_000_000
     wait = Self.wait(lease: lease)
-    hashSecret = Self.expand(secret)
-    let tag = Self.digest(Array("lease".utf8), secret: hashSecret).low
-    let digits = withUnsafeBytes(of: tag.bigEndian) { Hexadecimal.digits(of: $0) }
-    epochSuffix = "@\(milliseconds)-" + String(decoding: digits.suffix(8), as: UTF8.self)
+    digest = FleetDigest(secret: secret)
+    epochSuffix =
+      "@\(milliseconds)-" + String(decoding: digest.digits(Array("lease".utf8)).suffix(8), as: UTF8.self)
   }
 
   /// The settings of a fleet for a program that is not a machine of it, as the fleet's epoch tells them.
@@ -53,60 +48,37 @@ struct FleetSettings: Sendable {
       (1...3_600_000).contains(milliseconds)
     else { throw RedisTierError(.badReply, "the epoch of the fleet is malformed") }
     self.fleet = fleet
-    keyPrefix = fleet.keyPrefix
+    configuration = RedisTier.Configuration()
     lease = milliseconds * 1_000_000
     wait = Self.wait(lease: lease)
-    hashSecret = Self.expand([])
+    digest = FleetDigest(secret: [])
     epochSuffix = String(decoding: epoch[at...], as: UTF8.self)
   }
 
   private static func wait(lease: UInt64) -> UInt64 { lease / 4 * 5 + 250_000_000 }
 
-  // MARK: Keys
-
-  func key(_ name: String, _ digits: [UInt8] = []) -> [UInt8] {
-    var key: [UInt8] = []
-    key.reserveCapacity(keyPrefix.utf8.count + name.utf8.count + digits.count)
-    key += keyPrefix.utf8
-    key += name.utf8
-    key += digits
-    return key
-  }
-
   /// The keys of the control scripts, in their order.
-  var controlKeys: [[UInt8]] { ["ctl", "log", "acks", "seen", "wait"].map { key($0) } }
+  var controlKeys: [[UInt8]] { ["ctl", "log", "acks", "seen", "wait"].map { fleet.key($0) } }
 
   /// The first arguments of the control scripts.
   func controlArguments(run: [UInt8]) -> [[UInt8]] {
-    [run, Array((RandomID().text + epochSuffix).utf8), key("done:")]
-  }
-
-  /// The digest of a name under the fleet's secret, as hexadecimal digits.
-  func digest(_ bytes: [UInt8]) -> [UInt8] {
-    let digest = Self.digest(bytes, secret: hashSecret)
-    return withUnsafeBytes(of: (digest.high.bigEndian, digest.low.bigEndian)) { Hexadecimal.digits(of: $0) }
+    [run, Array((RandomID().text + epochSuffix).utf8), fleet.key("done:")]
   }
 
   /// Identifies the fleet and its server in the fleet file.
   var fleetDigest: (high: UInt64, low: UInt64) {
-    Self.digest(Array((keyPrefix + "\n" + fleet.server.name).utf8), secret: hashSecret)
+    digest.words(Array((fleet.keyPrefix + "\n" + fleet.server.name).utf8))
   }
+}
 
-  // MARK: Digests
+extension RedisTier.Configuration: SharingSettings {
+  /// Whether machines share responses.
+  var sharesResponses: Bool { maximumSharedBodyByteCount > 0 }
 
-  private static func digest(_ bytes: [UInt8], secret: [UInt8]) -> (high: UInt64, low: UInt64) {
-    let hash = secret.withUnsafeBytes { XXH3_128bits_withSecret(bytes, bytes.count, $0.baseAddress, $0.count) }
-    return (hash.high64, hash.low64)
-  }
-
-  /// XXH3 takes a secret of at least 136 bytes with high entropy.
-  private static func expand(_ secret: [UInt8]) -> [UInt8] {
-    var expanded: [UInt8] = []
-    for counter in UInt8(0)..<12 {
-      let bytes = secret + [counter]
-      let hash = XXH3_128bits(bytes, bytes.count)
-      for word in [hash.high64, hash.low64] { withUnsafeBytes(of: word.littleEndian) { expanded += $0 } }
-    }
-    return expanded
+  /// The address of the fleet.
+  ///
+  /// - Throws: `RedisTierError` with the code `invalidConfiguration`.
+  func fleet(url: String) throws(RedisTierError) -> FleetAddress {
+    try FleetAddress(url: url, name: fleetName, password: password, timeout: commandTimeout)
   }
 }

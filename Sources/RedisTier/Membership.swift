@@ -1,6 +1,9 @@
+import CacheActivity
 import CacheModel
 import CachingClient
 import Dispatch
+import FleetRedis
+import FleetSharing
 import FoundationEssentials
 import Glibc
 import ResponseStore
@@ -8,13 +11,13 @@ import Synchronization
 
 /// A cache's membership in a fleet.
 final class Membership: FleetMembership {
-  private let settings: FleetSettings
   let file: FleetFile
-  let lease: FleetLease
+  let lease: MachineLease
+  var sharedResponses: (any TransportLayer)? { sharing }
+  private let node: FleetNode
   private let poster: PurgePoster
-  private let objects: SharedObjects
-  let counters = FleetCounters()
-  private let follower = Mutex<Follower?>(nil)
+  private let sharing: SharedResponses?
+  private let follower: Follower
   private let posting = Monitor(Posting())
 
   /// The removals that this process is about to post in the background.
@@ -28,31 +31,31 @@ final class Membership: FleetMembership {
     var doneCount: Int { addedCount - removals.count }
   }
 
-  init(_ settings: FleetSettings, file: FleetFile) {
-    self.settings = settings
+  init(_ settings: FleetSettings, file: FleetFile, node: FleetNode) {
     self.file = file
+    self.node = node
     lease = file.lease
     poster = PurgePoster(settings)
-    objects = SharedObjects(settings, file: file, counters: counters)
-  }
-
-  deinit { leave() }
-
-  func leave() {
-    objects.close()
-    follower.withLock { $0.take() }?.stop()
-  }
-
-  func start(_ node: FleetNode) {
-    counters.use(node.activity)
-    let made = Follower(settings: settings, file: file, node: node, counters: counters)
-    follower.withLock { $0 = made }
+    let configuration = settings.configuration
+    sharing =
+      configuration.sharesResponses
+      ? SharedResponses(
+        settings.fleet, digest: settings.digest, settings: configuration, log: FollowedLog(file),
+        activity: node.activity) : nil
+    follower = Follower(settings: settings, file: file, node: node)
     if file.isCopy {
       node.log(
         "LMDBURLCache: This directory is a copy of another machine's, so it joins the fleet as a machine of its own, and "
           + "everything stored is validated before it is used")
     }
-    if !made.start() { node.log("LMDBURLCache: The fleet cannot be followed: the process has no thread left") }
+    if !follower.start() { node.log("LMDBURLCache: The fleet cannot be followed: the process has no thread left") }
+  }
+
+  deinit { leave() }
+
+  func leave() {
+    sharing?.close()
+    follower.stop()
   }
 
   // MARK: Purges
@@ -66,13 +69,13 @@ final class Membership: FleetMembership {
         result = try poster.purge(removal.removal, id: RandomID(bytes: removal.id), timeout: timeout)
       } catch {
         if error.code == .unconfirmed {
-          counters.count(.postedPurges)
+          node.activity.add(1, .postedPurges)
           file.unposted.makeDurable([removal])
         }
         file.unposted.handOver(Array(removals[(error.code == .unconfirmed ? index + 1 : index)...]))
         throw error
       }
-      counters.count(.postedPurges)
+      node.activity.add(1, .postedPurges)
     }
     return result
   }
@@ -117,7 +120,7 @@ final class Membership: FleetMembership {
   }
 
   private func noteDone() {
-    counters.count(.postedPurges)
+    node.activity.add(1, .postedPurges)
     posting.update { state in
       state.removals.removeFirst()
       state.isFailing = false
@@ -132,21 +135,7 @@ final class Membership: FleetMembership {
       state.isFailing = true
     }
     guard isFirst else { return }
-    follower.withLock { $0 }?.node.log(
+    node.log(
       "LMDBURLCache: A removal could not be posted to the fleet yet, which is tried again. \(error)")
-  }
-
-  // MARK: Requests
-
-  func send(_ request: OutgoingRequest, over transport: any Transport) async throws -> IncomingResponse {
-    // The removals of this machine before the lease, and the lease before the position: all purges that returned before
-    // are then within the position, or known to be unposted.
-    guard !file.unposted.hasPending, lease.isValid,
-      let shared = SharedRequest(request, settings: settings),
-      let position = file.position(ofTag: file.tag)
-    else { return try await transport.send(request) }
-    return try await FleetFetch(
-      objects: objects, request: request, shared: shared, transport: transport, position: position
-    ).run()
   }
 }

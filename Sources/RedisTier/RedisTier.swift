@@ -1,4 +1,5 @@
 public import CachingClient
+public import FleetRedis
 public import FoundationEssentials
 
 /// A tier on Redis that the caches of several machines share: a purge holds on all of them when it returns.
@@ -29,7 +30,7 @@ public struct RedisTier: JoinableFleetTier {
     settings = try FleetSettings(url: url, secret: Array(secret), configuration)
   }
 
-  package func join(directory: String) throws -> any FleetMembership {
-    Membership(settings, file: try FleetFile(directory: directory, settings: settings))
+  package func join(directory: String, node: FleetNode) throws -> any FleetMembership {
+    Membership(settings, file: try FleetFile(directory: directory, settings: settings), node: node)
   }
 }

@@ -17,8 +17,8 @@ extension ResponseStore {
     /// Opening never waits for a writer. Only removals change the store; ``ResponseStore/writePending()`` and
     /// ``ResponseStore/maintain()`` do nothing.
     public var opensExistingOnly = false
-    /// Whether the store's user checks the lease of a fleet before each lookup.
-    package var isInFleet = false
+    /// Whether the store's user checks the lease of its machine before each lookup.
+    package var checksLease = false
     /// Whether threads write and evict. True by default.
     ///
     /// Without threads, ``ResponseStore/writePending()`` and ``ResponseStore/maintain()`` do one step each, for tests.

@@ -38,7 +38,4 @@ extension ResponseStore {
   package var recentEvents: [RequestEvent] {
     EventWatch.recent(path: context.storeDirectory.path(of: EventWatch.fileName))
   }
-
-  /// The state of the machine in its fleet; nil for a directory without a fleet, and if the state cannot be read.
-  package var fleetMachine: FleetMachineState? { FleetMachineState.read(directory: directory) }
 }

@@ -38,9 +38,7 @@ extension ResponseStore {
   ///
   /// Costs some microseconds.
   public var directoryStatistics: DirectoryStatistics? {
-    guard var statistics = context.counts.activity.file?.statistics else { return nil }
-    statistics.fleetMachine = fleetMachine
-    return statistics
+    context.counts.activity.file?.statistics(directory: directory)
   }
 
   /// Whether the directory still has the data that was opened, and the store has not failed. Costs a `stat`.

@@ -51,7 +51,7 @@ public struct StoreError: Error, Sendable, Hashable {
   /// The failed LMDB call, if any.
   public let cause: LMDBError?
 
-  init(_ code: Code, directory: String, reason: String, remedy: String, cause: LMDBError? = nil) {
+  package init(_ code: Code, directory: String, reason: String, remedy: String, cause: LMDBError? = nil) {
     self.code = code
     self.directory = directory
     self.reason = reason

@@ -37,7 +37,7 @@ enum CacheAccess {
     let path = path(arguments)
     let url = URL(fileURLWithPath: path)
     let tier = try FleetAccess.tier(arguments)
-    let isInFleet = CacheDirectory.isInFleet(url)
+    let isInFleet = FleetMachineState.isInFleet(directory: path)
     guard tier != nil || !isInFleet else {
       throw ToolError(
         "The cache in \(path) belongs to a fleet. Give the URL of its Redis with --fleet, and its secret with "

@@ -63,7 +63,7 @@ enum GetCommand: Command {
     let template = try RequestContent(arguments)
     let policy = try RequestArguments.policy(arguments)
     let cache = try await CacheAccess.open(arguments)
-    defer { cache.leaveFleet() }
+    defer { cache.storage.leaveFleet() }
     let body = try OutputFile(file: arguments.value("output"))
     defer { body.discard() }
     var isComplete = true

@@ -62,7 +62,7 @@ struct CoalescingTests {
     #expect(transport.count == 1)
   }
 
-  // Guarantee: on a machine of a fleet whose lease has ended, a request gets no response that was fetched before it began.
+  // Guarantee: on a machine whose lease has ended, a request gets no response that was fetched before it began.
   // A purge elsewhere may have returned since then, because it waits no longer than the lease.
   //
   //   task 1                      | task 2
@@ -77,7 +77,7 @@ struct CoalescingTests {
     let deadline = LeaseDeadline()
     let storage = MemoryStorage(keeps: false)
     let client = CachingClient(
-      storage: storage, options: CachingOptions(), fleet: LeaseOfFleet(deadline.lease), bodyLimit: { 1 << 20 },
+      storage: storage, options: CachingOptions(), lease: deadline.lease, layer: nil, bodyLimit: { 1 << 20 },
       clock: { Date() })
     let gate = Gate()
     let transport = ScriptedTransport { _, number in
@@ -437,7 +437,7 @@ private final class LeaseDeadline: @unchecked Sendable {
 
   init() { pointer.initialize(to: Atomic(.max)) }
 
-  var lease: FleetLease { FleetLease(deadline: pointer, in: self) }
+  var lease: MachineLease { MachineLease(deadline: pointer, in: self) }
 
   func end() { pointer.pointee.store(0, ordering: .releasing) }
 

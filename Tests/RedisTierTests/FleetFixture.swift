@@ -7,6 +7,7 @@ import ResponseStore
 import Synchronization
 import Testing
 
+@testable import FleetSharing
 @testable import LMDBURLCache
 @testable import RedisTier
 
@@ -27,7 +28,7 @@ final class Machine: Sendable {
     cache = try LMDBURLCache(directory: directory, memoryCapacity: 4 << 20, diskCapacity: 16 << 20, options: options)
   }
 
-  var membership: Membership { cache.core.fleet as! Membership }
+  var membership: Membership { cache.core.membership as! Membership }
   /// The counts of its directory. Tests open a store for each machine, so there are some.
   var counts: FleetActivity { cache.statistics.directory!.fleet }
   var hasLease: Bool { !cache.core.isCutOff }

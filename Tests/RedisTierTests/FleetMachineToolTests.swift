@@ -184,7 +184,7 @@ struct FleetMachineToolTests {
     _ = try LMDBURLCache(directory: outside, memoryCapacity: 0, diskCapacity: 16 << 20)
     let joined = try FleetTool.run(get + [outside.path] + options)
     #expect(joined.status == 1 && joined.errors.contains("belongs to no fleet"))
-    #expect(!CacheDirectory.isInFleet(outside))
+    #expect(!FleetMachineState.isInFleet(directory: outside.path))
     #expect(try FleetTool.run(get + [path("1"), "--fleet", fleet.redis.url]).errors.contains("--secret-file FILE"))
     #expect(
       try FleetTool.run(get + [path("1"), "--secret-file", secret]).errors.contains("--secret-file needs --fleet"))

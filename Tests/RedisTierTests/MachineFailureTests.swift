@@ -10,6 +10,7 @@ import ResponseStore
 import Synchronization
 import Testing
 
+@testable import FleetSharing
 @testable import LMDBURLCache
 @testable import RedisTier
 
@@ -63,7 +64,7 @@ struct MachineFailureTests {
     let file = try FleetFile(directory: try fleet.makeDirectory("1"), settings: settings)
     let isFailing = SharedSwitch()
     let node = FleetNode(storeID: { 7 }, remove: { _ in !isFailing.isOn }, log: { _ in }, activity: ActivityReference())
-    let follower = Follower(settings: settings, file: file, node: node, counters: FleetCounters())
+    let follower = Follower(settings: settings, file: file, node: node)
     #expect(follower.start())
     defer { follower.stop() }
     await wait { file.isLeaseValid }
@@ -98,7 +99,7 @@ struct MachineFailureTests {
         known.withLock { $0.append((position.cursor, last, scope)) }
         return true
       }, log: { _ in }, activity: ActivityReference())
-    let follower = Follower(settings: settings, file: file, node: node, counters: FleetCounters())
+    let follower = Follower(settings: settings, file: file, node: node)
     #expect(follower.start())
     defer { follower.stop() }
     await wait { file.isLeaseValid }
@@ -113,7 +114,7 @@ struct MachineFailureTests {
     let seen = known.withLock { $0 }
     #expect(seen.map(\.position) == [0, 1] && seen.map(\.announced) == [1, 2])
     #expect(seen.map(\.scope) == [.host("a.example"), .host("a.example")])
-    #expect(file.lastAnnounced(inEpochOf: FleetFile.Position(epoch: [1], epochNumber: 7, cursor: 0)) == nil)
+    #expect(file.lastAnnounced(inEpochOf: LogPosition(epoch: [1], epochNumber: 7, cursor: 0)) == nil)
   }
 
   @Test("A power cut at any step of following the log loses no purge that the machine has confirmed")
@@ -142,7 +143,7 @@ struct MachineFailureTests {
         fleet.copyDirectory("1", to: "durable")
         return true
       }, log: { _ in }, activity: ActivityReference())
-    let follower = Follower(settings: settings, file: file, node: node, counters: FleetCounters())
+    let follower = Follower(settings: settings, file: file, node: node)
     #expect(follower.start())
     await wait { file.isLeaseValid }
     isMember.set(true)
@@ -174,7 +175,7 @@ struct MachineFailureTests {
 
   private static func open(_ directory: String) throws -> ResponseStore {
     var options = ResponseStore.Options(capacityByteCount: 16 << 20)
-    options.isInFleet = true
+    options.checksLease = true
     options.runsInBackground = false
     return try ResponseStore.open(directory: directory, options: options)
   }
@@ -260,7 +261,7 @@ struct FleetClockTests {
   @Test("A changed clock makes a shared response no younger")
   func ages() {
     var object = SharedObject(
-      key: [], position: FleetFile.Position(epoch: [], epochNumber: 0, cursor: 0), status: 200,
+      key: [], position: LogPosition(epoch: [], epochNumber: 0, cursor: 0), status: 200,
       fields: HeaderFields([]),
       body: Data(),
       ageAtStoring: 10, lifetime: 600, milliseconds: 600_000)

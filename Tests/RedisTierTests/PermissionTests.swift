@@ -5,6 +5,7 @@ import LoopbackOrigin
 import ResponseStore
 import Testing
 
+@testable import FleetSharing
 @testable import LMDBURLCache
 @testable import RedisTier
 
@@ -138,7 +139,7 @@ struct PermissionTests {
     try Self.setUser("-get", on: redis)
     let settings = try RedisTier(url: Self.url(redis), secret: testSecret).settings
     let inScript = #expect(throws: RedisTierError.self) {
-      try FleetScripts.unlock.run(keys: [settings.key("l:x")], [[], [], []], on: connection)
+      try SharingScripts.unlock.run(keys: [settings.fleet.key("l:x")], [[], [], []], on: connection)
     }
     #expect(inScript?.code == .accessDenied)
   }

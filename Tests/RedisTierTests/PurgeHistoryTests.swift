@@ -22,7 +22,7 @@ struct PurgeHistoryTests {
   /// A file with an epoch of a log.
   private struct Log {
     let file: FleetFile
-    var position: FleetFile.Position { file.position(ofTag: file.tag)! }
+    var position: LogPosition { file.position(ofTag: file.tag)! }
 
     init(_ fleet: FleetFixture, cursor: UInt64 = 0) throws {
       file = try FleetFile(directory: try fleet.makeDirectory("1"), settings: try fleet.tier().settings)

@@ -203,7 +203,7 @@ struct PurgeTests {
         if $0.contains(Removal(.host("a.example"))) { fleet.redis.suspend() }
         return true
       }, log: { _ in }, activity: ActivityReference())
-    let follower = Follower(settings: try fleet.tier().settings, file: file, node: node, counters: FleetCounters())
+    let follower = Follower(settings: try fleet.tier().settings, file: file, node: node)
     #expect(follower.start())
     defer {
       fleet.redis.resume()

@@ -104,6 +104,25 @@ struct SharedExpiryTests {
     #expect(origin.requestCount == 2)
   }
 
+  @Test("A 304 about another edition does not make the shared copy fresh")
+  func otherEdition() async throws {
+    let fleet = try FleetFixture { _ in
+    } handler: { request in
+      // Some origins reply with 304 to any date that is not before that of their edition, such as one that came back.
+      let isConditional = request["If-Modified-Since"] != nil
+      let date = isConditional ? "Mon, 01 Jan 2024 00:00:00 GMT" : "Tue, 02 Jan 2024 00:00:00 GMT"
+      return Reply(
+        isConditional ? 304 : 200, [("Cache-Control", "max-age=600"), ("Last-Modified", date)],
+        isConditional ? "" : "\(request.number)")
+    }
+    let url = fleet.origin.url("/a")
+    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
+    #expect(try await one.get(url) == "0")
+    try await fleet.waitForObjects(1)
+    try fleet.ageObjects(by: 700)
+    #expect(try await other.get(url) == "2")
+  }
+
   @Test("Within stale-while-revalidate, machines without a copy get the stale one while another machine validates it")
   func staleWhileRevalidate() async throws {
     let expired = try await ExpiredFleet(.redisOnly, control: "max-age=600, stale-while-revalidate=600")

@@ -7,6 +7,7 @@ import ResponseStore
 import Synchronization
 import Testing
 
+@testable import FleetSharing
 @testable import LMDBURLCache
 @testable import RedisTier
 
@@ -209,6 +210,16 @@ struct SharedResponseTests {
     }
   }
 
+  @Test("A fleet that shares no responses looks none up, and fetches on each machine")
+  func sharingNothing() async throws {
+    let fleet = try FleetFixture { $0.maximumSharedBodyByteCount = 0 }
+    let url = fleet.origin.url("/a")
+    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
+    #expect(one.membership.sharedResponses == nil)
+    #expect(try await one.get(url) != other.get(url))
+    #expect(try fleet.objectKeys().isEmpty && one.counts.lookups == 0)
+  }
+
   @Test("A damaged object, one of another format and one of another key are misses", arguments: ["k", "m", "h", "b"])
   func damage(_ field: String) async throws {
     let fleet = try FleetFixture()
@@ -288,7 +299,7 @@ struct SharedResponseTests {
     let url = fleet.origin.url("/a")
     let (one, settings) = (try await fleet.machine("1"), try fleet.tier().settings)
     let key = try #require(RequestKey(url: url)).bytes
-    let lock = String(decoding: settings.key("l:", settings.digest(key)), as: UTF8.self)
+    let lock = String(decoding: settings.fleet.key("l:", settings.digest.digits(key)), as: UTF8.self)
     try fleet.redis.command("SET", lock, "token", "PX", "300")
     _ = try await one.get(url)
     #expect(fleet.origin.requestCount == 1)
@@ -372,7 +383,8 @@ struct SharedResponseTests {
   @Test("Lookups that no connection has time for do not count as failures of Redis")
   func busyConnections() async throws {
     let fleet = try FleetFixture { $0.objectConnectionCount = 1 }
-    let workers = SharingWorkers(try fleet.tier().settings)
+    let settings = try fleet.tier().settings
+    let workers = SharingWorkers(settings.fleet, settings.configuration)
     defer { workers.close() }
     let hasBegun = Atomic(false)
     let gate = DispatchSemaphore(value: 0)

@@ -7,6 +7,7 @@ import ResponseStore
 import Synchronization
 import Testing
 
+@testable import FleetSharing
 @testable import LMDBURLCache
 @testable import RedisTier
 
@@ -57,7 +58,8 @@ struct SlowRedisTests {
   func burst() async throws {
     let redis = try RedisServerProcess()
     let way = try SocketProxy(to: redis.socketPath)
-    let workers = SharingWorkers(try RedisTier(url: way.url, secret: testSecret).settings)
+    let settings = try RedisTier(url: way.url, secret: testSecret).settings
+    let workers = SharingWorkers(settings.fleet, settings.configuration)
     defer { workers.close() }
     // Redis replies in time to each lookup that is sent, but there is time for few of them.
     way.delayReplies(by: .milliseconds(50))
@@ -132,7 +134,7 @@ struct SlowRedisTests {
     ).settings
     let file = try FleetFile(directory: try fleet.makeDirectory("1"), settings: settings)
     let node = FleetNode(storeID: { 7 }, remove: { _ in true }, log: { _ in }, activity: ActivityReference())
-    let follower = Follower(settings: settings, file: file, node: node, counters: FleetCounters())
+    let follower = Follower(settings: settings, file: file, node: node)
     #expect(follower.start())
     defer { follower.stop() }
     await wait { renewals.withLock { $0.contains { $0.isMature } } }

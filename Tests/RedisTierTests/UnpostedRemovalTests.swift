@@ -198,7 +198,7 @@ struct UnpostedRemovalTests {
         received.withLock { $0 += removals }
         return true
       }, log: { _ in }, activity: ActivityReference())
-    let follower = Follower(settings: settings, file: file, node: node, counters: FleetCounters())
+    let follower = Follower(settings: settings, file: file, node: node)
     #expect(follower.start())
     defer { follower.stop() }
     await wait { !second.unposted.hasPending }

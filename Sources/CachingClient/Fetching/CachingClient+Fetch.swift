@@ -156,7 +156,7 @@ extension CachingClient {
     var plan = plan
     do {
       var arrival = try await send(plan, over: transport)
-      if arrival.response.isFromFleet { plan = plan.with(rule: .fleet) }
+      if let rule = arrival.response.rule { plan = plan.with(rule: rule) }
       if arrival.response.usedUnseenCredentials {
         // A 304 or a missing range must not be combined with a response that is stored for other users.
         if !plan.conditional.isEmpty, [206, 304, 412, 416].contains(arrival.response.head.status) {

@@ -49,7 +49,7 @@ public struct OutgoingRequest: Sendable {
   /// How long the transport waits while nothing arrives. Nil, the default, means the transport's own limit.
   public var timeLimit: Duration?
 
-  /// The cache key, if the response of another machine in the fleet may answer the request.
+  /// The cache key, if the response of another machine may answer the request.
   package var sharing: SharingContext?
 
   /// Creates a request to the origin.
@@ -96,8 +96,8 @@ public struct IncomingResponse: Sendable {
   /// or shared, and if the method is safe, it does not change stored responses.
   public var usedUnseenCredentials = false
 
-  /// Whether another machine of the fleet has fetched the response, so that the origin was not asked.
-  package var isFromFleet = false
+  /// The rule by which a ``TransportLayer`` returned the response without asking the origin; nil for the origin's own.
+  package var rule: Rule?
 
   /// Creates a response.
   public init(head: ResponseHead, body: ResponseBodyStream, isContentDecoded: Bool = false) {

@@ -14,10 +14,10 @@ public protocol FleetTier: Sendable {}
 
 /// A tier that caches can join.
 package protocol JoinableFleetTier: FleetTier {
-  /// Opens the fleet's files in a cache's directory. The machine's lease stays as it is.
+  /// Joins with a cache's directory, and follows the purges of the fleet until the membership ends.
   ///
-  /// - Throws: An error with a remedy if the files cannot be used, or belong to another fleet.
-  func join(directory: String) throws -> any FleetMembership
+  /// - Throws: An error with a remedy if the fleet's files cannot be used, or belong to another fleet.
+  func join(directory: String, node: FleetNode) throws -> any FleetMembership
 }
 
 /// A cache's membership in a fleet.
@@ -25,10 +25,10 @@ package protocol JoinableFleetTier: FleetTier {
 /// All members can be called from any thread. The membership ends when it is released.
 package protocol FleetMembership: AnyObject, Sendable {
   /// The lease of the machine. Check it before each lookup.
-  var lease: FleetLease { get }
+  var lease: MachineLease { get }
 
-  /// Starts to follow the purges of the fleet. Call this once.
-  func start(_ node: FleetNode)
+  /// Serves requests with responses of other machines; nil if the machines share none.
+  var sharedResponses: (any TransportLayer)? { get }
 
   /// Announces removals to the processes of this machine. Call this before they are carried out, then ``purge`` or
   /// ``post`` exactly once.
@@ -46,23 +46,10 @@ package protocol FleetMembership: AnyObject, Sendable {
   /// then the purge is posted in the background. Blocks.
   func post(_ removals: [AnnouncedRemoval])
 
-  /// Sends a request to the origin, or returns a response that another machine has shared.
-  func send(_ request: OutgoingRequest, over transport: any Transport) async throws -> IncomingResponse
-
   /// Ends following, and unregisters the machine if no other process of it is a member. Further calls have no effect. Blocks.
   ///
   /// The end of the lifetime does the same.
   func leave()
-}
-
-/// Sends requests through the fleet, which may have a shared response, and otherwise over another transport.
-struct FleetTransport<Base: Transport>: Transport {
-  let fleet: any FleetMembership
-  let transport: Base
-
-  func send(_ request: OutgoingRequest) async throws -> IncomingResponse {
-    try await fleet.send(request, over: transport)
-  }
 }
 
 /// The part of a cache that a fleet needs.
@@ -118,14 +105,4 @@ public struct FleetPurgeResult: Sendable, Hashable {
     self.confirmedCount = confirmedCount
     self.expiredLeaseCount = expiredLeaseCount
   }
-}
-
-/// The part of a client request that a fleet's shared responses depend on.
-package struct SharingContext: Sendable {
-  /// The cache key of the URL for GET, with the partition; for a query the key of the space of the URL's queries.
-  package var key: RequestKey
-  /// The content of a query, and the fields that change its meaning; nil for GET.
-  package var content: QueryContent?
-  /// Whether the conditions of the request are the cache's own validators.
-  package var hasOwnValidators: Bool
 }

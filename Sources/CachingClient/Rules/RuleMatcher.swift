@@ -43,7 +43,7 @@ final class RuleMatcher: Sendable {
     if let name = rule.queryNormalForm, CachingRule.normalForms[name] == nil { throw invalid(.queryNormalForm, name) }
     if let name = rule.partitionField {
       guard name.isFieldName else { throw invalid(.partitionField, name) }
-      guard !Self.credentialFields.contains(name.asciiLowercased()) else {
+      guard !UnsharedFields.ofUser.contains(name.asciiLowercased()) else {
         throw CachingRulesError(
           rule: rule.name, key: "partitionField", "'\(name)' has credentials, and partitions are written to the disk",
           "Name a field without secrets")
@@ -77,8 +77,6 @@ final class RuleMatcher: Sendable {
     partitionField = nil
     (hosts, paths, mediaTypes) = ([], [], [])
   }
-
-  private static let credentialFields: Set = ["authorization", "proxy-authorization", "cookie"]
 
   /// Whether the rule matches a request.
   func matches(_ target: RequestTarget) -> Bool {

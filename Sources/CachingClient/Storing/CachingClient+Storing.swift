@@ -21,9 +21,7 @@ extension CachingClient {
     let overrides = request.overrides.resolved(forContentType: arrival.response.head.fields["Content-Type"])
     if let rule = overrides.refusal(ofStatus: head.status, to: request.head.url) { return .refuse(rule) }
     // A stream of events is for one subscriber, and storing would wait for an end that may never come.
-    if let type = head.fields["Content-Type"]?.lowercased(), type.hasPrefix("text/event-stream") {
-      return .refuse(.eventStream)
-    }
+    if head.isEventStream { return .refuse(.eventStream) }
     let storability = Storability.decide(
       request: arrival.sent, response: head, requestTime: arrival.requestTime, responseTime: arrival.responseTime,
       options: options)
@@ -205,8 +203,7 @@ extension CachingClient {
   func fieldsToStore(_ fields: HeaderFields) -> HeaderFields {
     guard options.mode == .shared else { return fields }
     var fields = fields
-    fields.remove("Set-Cookie")
-    fields.remove("Set-Cookie2")
+    for name in UnsharedFields.forUser { fields.remove(name) }
     return fields
   }
 

@@ -52,18 +52,9 @@ extension ResponseCache {
       options.clock = clock
       options.allowsUntrustedDirectory = allowsUntrustedDirectory
       options.verifiesEveryRead = verifiesEveryRead
-      options.isInFleet = fleet != nil
+      options.checksLease = fleet != nil
       options.log = log
       return options
-    }
-
-    /// Joins the fleet with a cache's directory; nil without a fleet.
-    func joinFleet(directory: String) throws -> (any FleetMembership)? {
-      guard let fleet else { return nil }
-      guard let tier = fleet as? any JoinableFleetTier else {
-        preconditionFailure("Only RedisTier can be a fleet tier")
-      }
-      return try tier.join(directory: directory)
     }
   }
 }

@@ -37,23 +37,21 @@ extension ResponseCache {
     return try await purge(Removal(removalScope, isSoft: mode == .soft), timeout: timeout) { self.remove($0) }
   }
 
-  /// Posts a removal to the fleet, which `body` carries out on this machine.
+  /// Carries out a removal on this machine by `body`, and waits until the other machines obey.
   package func purge(
     _ removal: Removal, timeout: Duration?, by body: @escaping @Sendable (Removal) -> Void
   ) async throws -> FleetPurgeResult? {
-    try await onBlockingThread { [fleet = tiers.fleet] in
-      let announced = fleet?.announce([removal]) ?? []
-      body(removal)
-      return Result { try fleet?.purge(announced, timeout: timeout) }
+    try await onBlockingThread { [tiers] in
+      Result { try tiers.purgeOnAllMachines(removal, timeout: timeout) { body(removal) } }
     }.get()
   }
 
   /// Carries out a removal on all machines. Blocks.
   package func removeEverywhere(_ removal: Removal) {
-    tiers.postingToFleet([removal]) { remove(removal) }
+    tiers.onAllMachines([removal]) { remove(removal) }
   }
 
-  /// Carries out a removal on this machine. The caller posts it to the fleet. Blocks.
+  /// Carries out a removal on this machine. The caller posts it to the other machines. Blocks.
   package func remove(_ removal: Removal) {
     // First, so that fetches in flight do not store what the removal covers.
     clientState.revokeStorePermits(isSoft: removal.effect != .remove) { removal.scope.mayCover($0) }
@@ -65,5 +63,5 @@ extension ResponseCache {
   ///
   /// The end of the cache's lifetime does the same, but a task that has returned may release the cache after the process
   /// has exited.
-  package func leaveFleet() { tiers.fleet?.leave() }
+  package func leaveFleet() { tiers.membership?.leave() }
 }

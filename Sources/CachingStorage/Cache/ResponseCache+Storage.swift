@@ -86,12 +86,12 @@ extension ResponseCache: ResponseStorage, SharesClientState {
     let urls = interceptor?.mayHoldResponses == true ? invalidation.urls : []
     // Other machines may hold what this one does not.
     let posted =
-      tiers.fleet == nil || invalidation.isLocal
+      !tiers.hasOtherMachines || invalidation.isLocal
       ? [] : (invalidation.urls.compactMap { RemovalScope.target(of: $0) } + scopes).map { Removal($0) }
     guard !keys.isEmpty || !resources.isEmpty || !scopes.isEmpty || !urls.isEmpty || !posted.isEmpty else { return }
     token = await onBlockingThread { [self, token] in
       var token = token
-      tiers.postingToFleet(posted) {
+      tiers.onAllMachines(posted) {
         tiers.remove(keys, movingPast: &token, of: request.key)
         tiers.remove(resources: resources, movingPast: &token, of: request.key)
         interceptor?.remove(urls, for: request)

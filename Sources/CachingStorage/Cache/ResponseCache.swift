@@ -64,14 +64,13 @@ public final class ResponseCache: Sendable {
     try ArgumentChecks.check(diskCapacity: diskCapacity, directory: directory)
     ArgumentChecks.issue(withMemoryCapacity: memoryCapacity).map { options.log($0) }
     let usesDisk = diskCapacity >= ResponseStore.minimumCapacityByteCount
-    if options.fleet != nil, !usesDisk { throw ResponseStore.fleetNeedsDisk(directory: directory) }
+    try options.checkFleet(directory: directory, usesDisk: usesDisk)
     let (store, failure) = Self.openStore(directory: directory, diskCapacity: diskCapacity, options: options)
     if let failure, usesDisk { throw failure }
     let connection = StoreConnection(
       directory: directory, store: store, failure: failure, memory: MemoryTier(capacityByteCount: memoryCapacity),
       diskCapacity: diskCapacity, options: options)
-    self.init(
-      TieredStorage(connection, fleet: try options.joinFleet(directory: directory)), interceptor: interceptor)
+    self.init(TieredStorage(connection, membership: try options.joinFleet(connection)), interceptor: interceptor)
   }
 
   /// Opens a cache that uses memory only, and logs why, if the directory cannot be used.
@@ -231,7 +230,7 @@ extension CachingClient where Storage == ResponseCache {
   public convenience init(_ cache: ResponseCache) {
     let tiers = cache.tiers
     self.init(
-      storage: cache, options: tiers.options.caching, fleet: tiers.fleet,
+      storage: cache, options: tiers.options.caching, lease: tiers.lease, layer: tiers.membership?.sharedResponses,
       bodyLimit: { [tiers] in tiers.maximumSessionBodyByteCount }, clock: tiers.options.clock,
       whenTooLarge: { [tiers] in tiers.reportSizeRefusal($0) })
   }

@@ -110,9 +110,9 @@ package final class StoreConnection: Sendable {
       ?? (checkMayUseMemoryOnly() ? .none : .removed)
   }
 
-  // MARK: The fleet
+  // MARK: Other machines
 
-  /// The identity of the store for the fleet; nil without a usable store.
+  /// The identity of the store for other machines; nil without a usable store.
   var storeID: UInt64? {
     guard let store = openStore.load() else {
       _ = checkMayUseMemoryOnly()

@@ -158,14 +158,6 @@ public final class CacheDirectory: Sendable {
     store.activity.file?.isOfSharedCache.map { $0 ? .shared : .private }
   }
 
-  /// Whether a directory belongs to a fleet of machines. A purge of the directory does not reach the others.
-  package static func isInFleet(_ directory: URL) -> Bool {
-    FileManager.default.fileExists(atPath: directory.appendingPathComponent(FleetFileLayout.fileName).path)
-  }
-
-  /// The lease of the machine in its fleet; nil for a directory without a fleet, and if the lease cannot be read.
-  package var fleetMachine: FleetMachineState? { store.fleetMachine }
-
   /// Begins to record the requests of all processes; nil if the directory has no counters or no space for the events.
   package func watchEvents() -> EventWatch? { store.watchEvents() }
 

@@ -1,29 +1,58 @@
 import CacheModel
 import CachingClient
 import HTTPCaching
+import ResponseStore
 
-/// The cache as part of a fleet of machines.
+/// The cache on one of several machines, the fleet.
 extension TieredStorage {
-  /// Whether the machine has no valid lease in its fleet. False without a fleet.
+  /// Whether other machines store responses, too.
+  package var hasOtherMachines: Bool { membership != nil }
+
+  /// Whether the machine has no valid lease. False without other machines.
   ///
   /// Read this before a lookup: a purge may be applied, and the lease renewed, after the lookup.
   package var isCutOff: Bool { lease.map { !$0.isValid } ?? false }
 
-  /// Starts to follow the purges of the fleet.
-  func startFleet() {
-    fleet?.start(
-      FleetNode(
-        storeID: { [weak connection = connection] in connection?.storeID },
-        remove: { [weak connection = connection] in connection?.applyRemovals($0) ?? false }, log: options.log,
-        activity: activity))
+  /// Removes on this machine by `body`, and posts the removals to the other machines, if there are any. Waits for at most
+  /// 100 ms.
+  package func onAllMachines<Result>(_ removals: [Removal], _ body: () -> Result) -> Result {
+    guard let membership else { return body() }
+    let announced = membership.announce(removals)
+    defer { membership.post(announced) }
+    return body()
   }
 
-  /// Removes on this machine by `body`, and posts the removals to the fleet, if there is one. Waits for at most 100 ms.
-  package func postingToFleet<Result>(_ removals: [Removal], _ body: () -> Result) -> Result {
-    guard let fleet else { return body() }
-    let announced = fleet.announce(removals)
-    defer { fleet.post(announced) }
-    return body()
+  /// Removes on this machine by `body`, and waits until the other machines obey. Blocks.
+  ///
+  /// - Returns: The machines that obey; nil without other machines.
+  func purgeOnAllMachines(_ removal: Removal, timeout: Duration?, _ body: () -> Void) throws -> FleetPurgeResult? {
+    let announced = membership?.announce([removal]) ?? []
+    body()
+    return try membership?.purge(announced, timeout: timeout)
+  }
+}
+
+extension ResponseCache.Options {
+  /// Throws if the cache of a fleet would have no disk tier.
+  func checkFleet(directory: String, usesDisk: Bool) throws(StoreError) {
+    guard fleet != nil, !usesDisk else { return }
+    throw StoreError(
+      .fleetMismatch, directory: directory, reason: "a cache in a fleet needs a disk tier",
+      remedy: "Set a disk capacity of at least \(ResponseCache.minimumDiskCapacity) bytes")
+  }
+
+  /// Joins the fleet with a cache's directory; nil without a fleet.
+  func joinFleet(_ connection: StoreConnection) throws -> (any FleetMembership)? {
+    guard let fleet else { return nil }
+    guard let tier = fleet as? any JoinableFleetTier else {
+      preconditionFailure("Only RedisTier can be a fleet tier")
+    }
+    return try tier.join(
+      directory: connection.directory,
+      node: FleetNode(
+        storeID: { [weak connection] in connection?.storeID },
+        remove: { [weak connection] in connection?.applyRemovals($0) ?? false }, log: log,
+        activity: connection.activity))
   }
 }
 

@@ -28,10 +28,10 @@ package final class TieredStorage: Sendable {
   let hasStoredEquivalents = Atomic<Bool>(false)
   /// The counters of the directory, once a store is open.
   package let activity: ActivityReference
-  /// The membership in a fleet; nil without one.
-  package let fleet: (any FleetMembership)?
-  /// The lease of the machine in its fleet. Without a valid lease, stored responses are validated before use.
-  package let lease: FleetLease?
+  /// The bond with other machines; nil without any.
+  package let membership: (any FleetMembership)?
+  /// The lease of the machine. Without a valid lease, stored responses are validated before use.
+  package let lease: MachineLease?
 
   /// Settings that can change while the cache is in use.
   package struct Settings: Sendable {
@@ -41,15 +41,14 @@ package final class TieredStorage: Sendable {
     package var ignoresMemoryOnlyPolicy = false
   }
 
-  init(_ connection: StoreConnection, fleet: (any FleetMembership)? = nil) {
+  init(_ connection: StoreConnection, membership: (any FleetMembership)? = nil) {
     self.connection = connection
-    self.fleet = fleet
-    lease = fleet?.lease
+    self.membership = membership
+    lease = membership?.lease
     options = connection.options
     memory = connection.memory
     activity = connection.activity
     if options.recordsMode { activity.record(isOfSharedCache: options.caching.mode == .shared) }
-    startFleet()
   }
 
   /// The store, if there is a disk tier.

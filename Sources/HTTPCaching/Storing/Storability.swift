@@ -135,6 +135,17 @@ public enum Storability: Sendable, Hashable {
     return (fields, freshness)
   }
 
+  /// Returns the freshness of a response to `request` that arrived at a time.
+  package static func freshness(
+    of response: ResponseHead, to request: RequestHead, receivedAt time: Date, options: CachingOptions
+  ) -> FreshnessInfo {
+    storedParts(
+      request: request, response: response,
+      directives: ResponseDirectives(response.fields, targetedFieldNames: options.targetedFieldNames),
+      requestTime: time, responseTime: time, options: options
+    ).freshness
+  }
+
   /// Returns the refusal that applies to a stored response after an update by a 304 or a response to HEAD.
   static func refusal(
     ofUpdated response: ResponseHead, request: RequestHead, directives: ResponseDirectives, options: CachingOptions

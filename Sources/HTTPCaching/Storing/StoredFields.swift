@@ -20,12 +20,6 @@ extension HeaderFields {
     return clean
   }
 
-  /// Fields for the next hop only, or for a proxy (RFC 9111, section 3.1; RFC 9110, section 7.6.1).
-  private static let hopByHop = [
-    "connection", "keep-alive", "proxy-authenticate", "proxy-authentication-info", "proxy-authorization",
-    "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
-  ]
-
   /// Fields that later decisions need. No directive and no `Connection` removes them.
   ///
   /// Without its `Vary`, for example, a response would be served to all users.
@@ -53,7 +47,9 @@ extension HeaderFields {
     return kept
   }
 
-  private static func isHopByHop(_ name: String) -> Bool { hopByHop.contains { $0.equalsIgnoringCase(name) } }
+  private static func isHopByHop(_ name: String) -> Bool {
+    UnsharedFields.ofConnection.contains { $0.equalsIgnoringCase(name) }
+  }
 
   /// Returns the value of a field that may have only one; `nil` without a line, or if its lines differ.
   func single(_ name: String) -> String? {

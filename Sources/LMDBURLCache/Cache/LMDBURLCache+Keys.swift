@@ -163,7 +163,7 @@ extension LMDBURLCache {
       return .resource(key)
     }
     // The keys of queries differ between machines, so all queries of the URL are removed.
-    let keys = core.fleet == nil ? client.lookups(of: space).compactMap(\.key) : [urlKey.urlSpace]
+    let keys = core.hasOtherMachines ? [urlKey.urlSpace] : client.lookups(of: space).compactMap(\.key)
     return .query(keys, urlKey: urlKey)
   }
 

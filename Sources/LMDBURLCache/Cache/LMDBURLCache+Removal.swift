@@ -66,13 +66,6 @@ extension LMDBURLCache {
     await client.finishBackgroundWork()
   }
 
-  /// Leaves the fleet, so that purges do not wait for this process when it has ended. Then stored responses are validated
-  /// before use. Blocks.
-  ///
-  /// The end of the cache's lifetime does the same, but a task that has returned may release the cache after the process
-  /// has exited.
-  package func leaveFleet() { storage.leaveFleet() }
-
   /// Removes the responses that a scope covers. If there can be none, logs why, because the caller expects a removal.
   private func remove(validating scope: PurgeScope) {
     guard let removal = removalScope(of: scope) else {

@@ -296,13 +296,13 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     guard let removed = removedResponses(for: request) else { return }
     switch removed {
     case .resource(let key):
-      core.postingToFleet([Removal(.resource(key))]) {
+      core.onAllMachines([Removal(.resource(key))]) {
         storage.clientState.revokeStorePermits { $0 == key }
         var token = core.connection.removalToken
         core.remove(resources: [key], movingPast: &token, of: nil)
       }
     case .query(let keys, let urlKey):
-      core.postingToFleet(keys.map { Removal(.key($0.bytes)) }) {
+      core.onAllMachines(keys.map { Removal(.key($0.bytes)) }) {
         storage.clientState.revokeStorePermits { $0 == urlKey }
         core.remove(keys)
       }

@@ -52,7 +52,7 @@ extension CacheDirectory {
       head: head, body: request.contentSource, policy: RequestPolicy(request.cachePolicy),
       partition: partition, rules: rules)
     clientRequest.readsBodyInPieces = true
-    let machine = store.fleetMachine
+    let machine = FleetMachineState.read(directory: path)
     let storage = InspectedStorage(store: store, options: options, isCutOff: machine.map { !$0.hasLease } ?? false)
     let client = CachingClient(storage: storage, options: options, clock: { now })
     let lookups = client.lookups(of: clientRequest)
@@ -99,7 +99,7 @@ private struct InspectedStorage: ResponseStorage {
 
   let store: ResponseStore
   let options: CachingOptions
-  /// Whether the machine has no valid lease in its fleet.
+  /// Whether the machine has no valid lease.
   let isCutOff: Bool
 
   func lookup(_ request: CachingClientRequest, at key: RequestKey) -> Entry? {

@@ -1,5 +1,6 @@
 import CacheModel
 import CachingClient
+import FleetRedis
 
 /// Shows and purges a fleet from a program that is not a machine of it, such as the tool.
 ///
@@ -21,7 +22,7 @@ package struct FleetConsole: Sendable {
     var configuration = RedisTier.Configuration()
     configuration.fleetName = fleetName
     configuration.password = password
-    fleet = try FleetAddress(url: url, configuration)
+    fleet = try configuration.fleet(url: url)
   }
 
   /// The address of the server without user and password.
@@ -70,6 +71,6 @@ package struct FleetConsole: Sendable {
   }
 
   static func unknownFleet(_ fleet: FleetAddress) -> RedisTierError {
-    RedisTierError(.unknownFleet, "Redis knows no fleet with the name '\(fleet.configuration.fleetName)'")
+    RedisTierError(.unknownFleet, "Redis knows no fleet with the name '\(fleet.name)'")
   }
 }

@@ -1,3 +1,5 @@
+import FleetRedis
+
 /// The state of a fleet at one moment, as Redis knows it.
 package struct FleetStatus: Sendable {
   /// A registered machine.

@@ -1,4 +1,5 @@
 import CacheModel
+import FleetRedis
 import Glibc
 import Synchronization
 
@@ -11,14 +12,6 @@ extension FleetFile {
   private static let epochShift: UInt64 = 48
   static let cursorMask: UInt64 = 1 << epochShift - 1
 
-  /// A point in the log of the fleet: an epoch and the number of a purge in it.
-  struct Position: Hashable, Sendable {
-    var epoch: [UInt8]
-    /// The number of the epoch on this machine.
-    var epochNumber: UInt64
-    var cursor: UInt64
-  }
-
   /// The position as a tag that fits into one word; read it before a request is sent.
   var tag: UInt64 { atomic(Offset.position).pointee.load(ordering: .acquiring) }
 
@@ -30,19 +23,19 @@ extension FleetFile {
 
   /// The purges up to a tag are in the removal log of the store, durably. Nil for a directory that has never followed the
   /// log, or whose store was created again.
-  func position(ofTag tag: UInt64, ofStore owner: UInt64) -> Position? {
+  func position(ofTag tag: UInt64, ofStore owner: UInt64) -> LogPosition? {
     word(Offset.owner) == owner ? position(ofTag: tag) : nil
   }
 
   /// The position, as of a store.
-  func position(ofStore owner: UInt64) -> Position? { position(ofTag: tag, ofStore: owner) }
+  func position(ofStore owner: UInt64) -> LogPosition? { position(ofTag: tag, ofStore: owner) }
 
   private func epochSlot(_ number: UInt64) -> UnsafeMutableRawPointer {
     memory + Offset.epochs + Int((number - 1) % Self.epochCount) * Self.epochByteCount
   }
 
   /// The epoch and the number of a tag; nil if the epoch is no longer known.
-  func position(ofTag tag: UInt64) -> Position? {
+  func position(ofTag tag: UInt64) -> LogPosition? {
     let number = Self.epochNumber(ofTag: tag)
     guard number > 0 else { return nil }
     let bytes = [UInt8](UnsafeRawBufferPointer(start: epochSlot(number), count: Self.epochByteCount))
@@ -51,7 +44,7 @@ extension FleetFile {
     // The number behind the text shows that the slot has not been used for a later epoch.
     let stored = bytes.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: Self.epochByteCount - 8, as: UInt64.self) }
     guard stored == number else { return nil }
-    return Position(epoch: Array(bytes[1...length]), epochNumber: number, cursor: tag & Self.cursorMask)
+    return LogPosition(epoch: Array(bytes[1...length]), epochNumber: number, cursor: tag & Self.cursorMask)
   }
 
   /// Starts a new epoch. Call this when the removals up to `cursor` are durable.
@@ -115,7 +108,7 @@ extension FleetFile {
   /// epoch began.
   ///
   /// It includes every purge whose removal is in a removal token that was read before this call.
-  func lastAnnounced(inEpochOf known: Position) -> UInt64? {
+  func lastAnnounced(inEpochOf known: LogPosition) -> UInt64? {
     let position = atomic(Offset.position).pointee.load(ordering: .sequentiallyConsistent)
     let announced = atomic(Offset.announced).pointee.load(ordering: .sequentiallyConsistent)
     guard Self.epochNumber(ofTag: position) == known.epochNumber else { return nil }

@@ -1,6 +1,6 @@
-import CXXHash
 import CacheActivity
 import CacheModel
+import FleetRedis
 import Glibc
 import Synchronization
 import SystemFiles
@@ -194,7 +194,7 @@ final class FleetFile: @unchecked Sendable {
   private var leaseWord: UnsafeMutablePointer<Atomic<UInt64>> { atomic(Offset.deadline) }
 
   /// The lease, which keeps the file mapped. The generation makes it at most 66 µs longer than ``deadline``.
-  var lease: FleetLease { FleetLease(deadline: leaseWord, in: self) }
+  var lease: MachineLease { MachineLease(deadline: leaseWord, in: self) }
 
   /// The end of the lease; 0 if it was revoked, or there was none.
   var deadline: UInt64 { leaseWord.pointee.load(ordering: .acquiring) & ~Self.generationMask }
@@ -258,11 +258,11 @@ final class FleetFile: @unchecked Sendable {
   func becomeFollower(afterSilence silence: UInt64 = .max) -> Bool {
     let present = leaseWord.pointee.load(ordering: .acquiring) & Self.generationMask
     takenOver.store(false, ordering: .relaxed)
-    if lock(present) { return follow(present) }
+    if follower.lockBytes(Self.lock(of: present)) { return follow(present) }
     let next = (present + 1) & Self.generationMask
-    guard timeSinceFollowing > silence, lock(next) else { return false }
+    guard timeSinceFollowing > silence, follower.lockBytes(Self.lock(of: next)) else { return false }
     guard replaceLeaseWord(ofGeneration: present, by: { $0 & ~Self.generationMask | next }) else {
-      unlock(next)
+      follower.unlockBytes(Self.lock(of: next))
       return false
     }
     takenOver.store(true, ordering: .relaxed)
@@ -287,7 +287,7 @@ final class FleetFile: @unchecked Sendable {
   func stopFollowing() {
     guard let generation = currentGeneration else { return }
     self.generation.store(-1, ordering: .releasing)
-    unlock(generation)
+    follower.unlockBytes(Self.lock(of: generation))
   }
 
   /// Notes that this process follows, if it does, so that no other takes over.
@@ -304,18 +304,8 @@ final class FleetFile: @unchecked Sendable {
   /// The process that follows, or did so last; 0 if there was none.
   var followerProcessID: UInt64 { atomic(Offset.followerProcess).pointee.load(ordering: .acquiring) }
 
-  /// Locks a byte of the follower's file for this open file. Ends with it, also if the process is killed.
-  private func lock(_ byte: UInt64) -> Bool { setLock(F_WRLCK, byte) }
-  private func unlock(_ byte: UInt64) { _ = setLock(F_UNLCK, byte) }
-
-  /// `F_OFD_SETLK`, which Swift does not import.
-  private static let setLockOfOpenFile: CInt = 37
-
-  private func setLock(_ type: CInt, _ byte: UInt64) -> Bool {
-    var range = flock(
-      l_type: Int16(type), l_whence: Int16(SEEK_SET), l_start: off_t(byte), l_len: 1, l_pid: 0)
-    return fcntl(follower.number, Self.setLockOfOpenFile, &range) == 0
-  }
+  /// The byte of the follower's file that a generation locks. The lock also ends if the process is killed.
+  private static func lock(of generation: UInt64) -> Range<Int> { Int(generation)..<Int(generation) + 1 }
 
   /// Whether no other process has the file open. Then this process keeps others from opening it.
   func excludeOthers() -> Bool { flock(file.number, LOCK_EX | LOCK_NB) == 0 }

@@ -1,5 +1,6 @@
 import CacheModel
 import CachingClient
+import FleetRedis
 import Glibc
 import ResponseStore
 import Synchronization
@@ -15,11 +16,12 @@ final class Follower: Sendable {
   private let isStopped = Monitor(false)
   /// Interrupts the wait for purges; nil while the thread does not wait for them.
   private let interrupter = Mutex<RedisConnection.Interrupter?>(nil)
-  let counters: FleetCounters
   let poster: PurgePoster
   private let thread = Mutex<BackgroundThread?>(nil)
   private let processID = getpid()
   private let report = Mutex(Report())
+  /// The kind of the last failure; nil since a success.
+  private let lastFailure = Mutex<RedisTierError.Code?>(nil)
 
   /// The state of the lines that the thread logs.
   private struct Report {
@@ -33,11 +35,10 @@ final class Follower: Sendable {
     var isTakeoverLogged = false
   }
 
-  init(settings: FleetSettings, file: FleetFile, node: FleetNode, counters: FleetCounters) {
+  init(settings: FleetSettings, file: FleetFile, node: FleetNode) {
     self.settings = settings
     self.file = file
     self.node = node
-    self.counters = counters
     poster = PurgePoster(settings)
   }
 
@@ -109,7 +110,7 @@ final class Follower: Sendable {
           while !isStopping, file.isFollower {
             try session.followNext()
             backoff.reset()
-            counters.noteSuccess()
+            lastFailure.withLock { $0 = nil }
           }
         } catch {
           guard !isStopping, file.isFollower else { break }
@@ -150,7 +151,12 @@ final class Follower: Sendable {
       // No command waits that long, so its error is a consequence.
       return noteCause("this process was suspended, or waited, for \(Self.seconds(silence)) s")
     }
-    if counters.noteFailure(error.code) {
+    node.activity.add(1, .reconnects)
+    let isNew = lastFailure.withLock { last in
+      defer { last = error.code }
+      return last != error.code
+    }
+    if isNew {
       report.withLock { $0.isFailureLogged = true }
       node.log("LMDBURLCache: The fleet cannot be followed, which is tried again. \(error)")
     }

@@ -1,5 +1,6 @@
 import CacheModel
 import CachingClient
+import FleetRedis
 import Glibc
 
 /// One connection of the follower, from connecting to the first error. Only the follower's thread uses it.
@@ -64,11 +65,11 @@ final class FollowerSession {
   ///
   /// - Returns: That time in nanoseconds; nil if the lease is valid, or there was none.
   private func countRenewal() -> UInt64? {
-    follower.counters.count(.leaseRenewals)
+    follower.node.activity.add(1, .leaseRenewals)
     let (deadline, now) = (file.deadline, BootClock.now)
     // A deadline of zero is that of a machine that joins, or that revoked its lease.
     guard deadline > 0, now > deadline else { return nil }
-    follower.counters.count(.cutOffMilliseconds, Int(clamping: (now - deadline) / 1_000_000))
+    follower.node.activity.add(Int(clamping: (now - deadline) / 1_000_000), .cutOffMilliseconds)
     return now - deadline
   }
 
@@ -98,7 +99,7 @@ final class FollowerSession {
     var isOfCopy: Bool
   }
 
-  private func renew(_ position: FleetFile.Position?, at start: UInt64) throws(RedisTierError) -> Renewal {
+  private func renew(_ position: LogPosition?, at start: UInt64) throws(RedisTierError) -> Renewal {
     let cursor = position?.cursor ?? 0
     let purge = position.flatMap { file.purgeID($0.cursor, inEpoch: $0.epochNumber) }
     let isMature = knownEpoch.map { $0.id == position?.epoch && start > $0.since + settings.wait } ?? false
@@ -145,8 +146,8 @@ final class FollowerSession {
   /// - Parameter tag: That of the position.
   /// - Returns: The new position; one before the last purge of the reply if the reply could not be applied.
   private func apply(
-    _ reply: Renewal, from position: FleetFile.Position?, _ tag: UInt64, ofStore owner: UInt64
-  ) throws(RedisTierError) -> FleetFile.Position {
+    _ reply: Renewal, from position: LogPosition?, _ tag: UInt64, ofStore owner: UInt64
+  ) throws(RedisTierError) -> LogPosition {
     switch reply.state {
     case .known:
       guard let position else { throw RedisTierError(.badReply, "Redis knows a position that this machine lacks") }
@@ -162,8 +163,8 @@ final class FollowerSession {
   }
 
   private func apply(
-    _ entries: [LogEntry], after position: FleetFile.Position, _ reply: Renewal
-  ) throws(RedisTierError) -> FleetFile.Position {
+    _ entries: [LogEntry], after position: LogPosition, _ reply: Renewal
+  ) throws(RedisTierError) -> LogPosition {
     guard !entries.isEmpty else { return position }
     let epoch = position.epochNumber
     var new = position
@@ -181,7 +182,7 @@ final class FollowerSession {
     guard file.advance(to: new.cursor, inEpoch: epoch) else { throw Self.isReplaced }
     file.unposted.noteReceived(entries, inEpoch: epoch)
     posted.subtract(entries.map(\.id))
-    follower.counters.count(.receivedPurges, entries.count)
+    follower.node.activity.add(entries.count, .receivedPurges)
     return new
   }
 
@@ -201,7 +202,7 @@ final class FollowerSession {
         guard !posted.contains(id) else { continue }
         _ = try follower.poster.post(removal.removal, id: id, run: run, on: connection)
         posted.insert(id)
-        follower.counters.count(.postedPurges)
+        follower.node.activity.add(1, .postedPurges)
       }
     } catch {
       // A server that refuses purges, for example because its memory is full, may still renew the lease.
@@ -211,17 +212,17 @@ final class FollowerSession {
 
   /// Goes on from the reply, although purges up to there may be unknown: everything stored is suspect, or removed.
   private func distrustAll(
-    _ reply: Renewal, from position: FleetFile.Position?, _ tag: UInt64, ofStore owner: UInt64
-  ) throws(RedisTierError) -> FleetFile.Position {
+    _ reply: Renewal, from position: LogPosition?, _ tag: UInt64, ofStore owner: UInt64
+  ) throws(RedisTierError) -> LogPosition {
     posted = []
     // The lease is over, except if the log was trimmed past the cursor of a machine that has one.
     var last: LogEntry?
     if reply.seq > reply.floor {
       let id = Array("\(reply.seq)-0".utf8)
-      let log = settings.key("log")
+      let log = settings.fleet.key("log")
       last = try LogEntry.list(connection.command([Array("XRANGE".utf8), log, id, id])).first
       // The log has been trimmed or replaced meanwhile.
-      guard last?.number == reply.seq else { return FleetFile.Position(epoch: [], epochNumber: 0, cursor: 0) }
+      guard last?.number == reply.seq else { return LogPosition(epoch: [], epochNumber: 0, cursor: 0) }
     }
     // From here on no request uses a response of another machine, until the removal counts in the store.
     if file.isLeaseValid { file.revokeLease() }
@@ -234,7 +235,7 @@ final class FollowerSession {
     if let last { try file.keep(last, inEpoch: new.epochNumber) }
     // A directory that joins has lost nothing.
     guard position != nil else { return new }
-    follower.counters.count(.lostLogs)
+    follower.node.activity.add(1, .lostLogs)
     follower.node.log(
       "LMDBURLCache: Purges of the fleet may be unknown to this machine, so everything stored "
         + (validates ? "is validated before it is used" : "was removed"))
@@ -243,12 +244,12 @@ final class FollowerSession {
 
   private func begin(
     _ epoch: [UInt8], cursor: UInt64, ofStore owner: UInt64, replacing tag: UInt64
-  ) throws(RedisTierError) -> FleetFile.Position {
+  ) throws(RedisTierError) -> LogPosition {
     guard let number = file.begin(epoch: epoch, cursor: cursor, ofStore: owner, replacing: tag) else {
       guard file.tag == tag else { throw Self.isReplaced }
       throw RedisTierError(.badReply, "the fleet's epoch is malformed")
     }
-    return FleetFile.Position(epoch: epoch, epochNumber: number, cursor: cursor)
+    return LogPosition(epoch: epoch, epochNumber: number, cursor: cursor)
   }
 
   // MARK: Waiting
@@ -261,7 +262,7 @@ final class FollowerSession {
       try connection.command(
         [
           Array("XREAD".utf8), Array("BLOCK".utf8), Array(String(milliseconds).utf8), Array("STREAMS".utf8),
-          settings.key("log"), Array("\(cursor)-0".utf8),
+          settings.fleet.key("log"), Array("\(cursor)-0".utf8),
         ], timeout: .milliseconds(milliseconds) + .seconds(1))
     }
   }

@@ -1,4 +1,5 @@
 import CacheModel
+import FleetRedis
 
 /// A purge in the fleet's log.
 struct LogEntry: Sendable {

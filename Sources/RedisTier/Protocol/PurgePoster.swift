@@ -1,5 +1,6 @@
 import CacheModel
 import CachingClient
+import FleetRedis
 import FoundationEssentials
 import Glibc
 import Synchronization
@@ -185,7 +186,7 @@ final class PurgePoster: Sendable {
     let milliseconds = min(250, (end - now) / 1_000_000 + 1)
     let fraction = String(1000 + milliseconds).dropFirst()
     try connection.command(
-      [Array("BLPOP".utf8), settings.key("done:" + posted.id.text), Array("0.\(fraction)".utf8)],
+      [Array("BLPOP".utf8), settings.fleet.key("done:" + posted.id.text), Array("0.\(fraction)".utf8)],
       timeout: min(.milliseconds(milliseconds) + .seconds(1), timeLeft(until: deadline)))
   }
 

@@ -1,5 +1,6 @@
 import CacheModel
 import CachingClient
+import FleetRedis
 import Glibc
 import Synchronization
 import SystemFiles

@@ -61,11 +61,11 @@ struct Remover: Sendable {
       writer.writePending()
       return number
     }
-    // If the writer is idle, wait a moment for it, so that counts and sizes usually include the removal on return. Not in
-    // a fleet, where a machine that purges waits for the removals of all others.
+    // If the writer is idle, wait a moment for it, so that counts and sizes usually include the removal on return. Not
+    // with a lease: then a machine that purges waits for the removals of all others.
     let sequence = context.removalLog.sequence
     let isIdle = context.queue.update { !$0.hasWrites && !$0.isWriting && !$0.isClosing && $0.mayApplyRemovals }
-    if isIdle, !options.isInFleet {
+    if isIdle, !options.checksLease {
       _ = context.queue.wait(timeout: .milliseconds(4)) { [context] _ in
         context.removalLog.lastApplied >= sequence ? true : nil
       }

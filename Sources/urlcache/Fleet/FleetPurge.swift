@@ -97,7 +97,7 @@ enum FleetPurge {
 
   /// Says on standard error that the purge of a directory does not reach the other machines of its fleet.
   static func warnIfLocal(_ directory: URL) {
-    guard CacheDirectory.isInFleet(directory) else { return }
+    guard FleetMachineState.isInFleet(directory: directory.path) else { return }
     Output.error(
       "urlcache purge: The directory belongs to a fleet, and this purge holds on this machine only. "
         + "Use --fleet to purge on all machines.\n")

@@ -39,7 +39,7 @@ struct LeaseWatch {
   }
 
   mutating func update() {
-    guard let machine = directory.fleetMachine, machine.hasLease != wasValid else { return }
+    guard let machine = FleetMachineState.read(directory: directory.path), machine.hasLease != wasValid else { return }
     wasValid = machine.hasLease
     Output.error("urlcache \(command): \(LeaseReport.warning(machine) ?? "This machine has a valid lease again.")\n")
   }

@@ -65,7 +65,7 @@ enum WarmCommand: Command {
     let path = CacheAccess.path(arguments)
     let isResumed = !arguments.has("restart")
     let cache = try await CacheAccess.open(arguments)
-    defer { cache.leaveFleet() }
+    defer { cache.storage.leaveFleet() }
     let clock = ContinuousClock()
     let begin = clock.now
     let task = Task {

@@ -127,9 +127,7 @@ struct WarmList {
       && !unsentNames.contains(name)
   }
 
-  private static let unsentNames: Set<String> = [
-    "accept-encoding", "authorization", "cache-control", "connection", "content-length", "cookie", "expect", "host",
-    "http2-settings", "keep-alive", "pragma", "proxy-authorization", "proxy-connection", "range", "te", "trailer",
-    "transfer-encoding", "upgrade",
-  ]
+  private static let unsentNames = Set(
+    UnsharedFields.ofConnection + UnsharedFields.ofUser + UnsharedFields.ofRequest
+      + ["accept-encoding", "content-length", "expect", "host", "http2-settings"])
 }

@@ -11,8 +11,9 @@ struct TierDouble: JoinableFleetTier {
   let tier: RedisTier
   let rule: FleetRule
 
-  func join(directory: String) throws -> any FleetMembership {
-    MembershipDouble(try tier.join(directory: directory), breaking: rule, directory: directory)
+  func join(directory: String, node: FleetNode) throws -> any FleetMembership {
+    let node = MembershipDouble.altered(node, breaking: rule, directory: directory)
+    return MembershipDouble(try tier.join(directory: directory, node: node), breaking: rule, directory: directory)
   }
 }
 
@@ -20,13 +21,11 @@ struct TierDouble: JoinableFleetTier {
 private final class MembershipDouble: FleetMembership {
   private let membership: any FleetMembership
   private let rule: FleetRule
-  private let directory: String
-  let lease: FleetLease
+  let lease: MachineLease
 
   init(_ membership: any FleetMembership, breaking rule: FleetRule, directory: String) {
     self.membership = membership
     self.rule = rule
-    self.directory = directory
     lease =
       switch rule {
       case .leaseChecked, .leaseBeforeLookup: .endless
@@ -35,7 +34,7 @@ private final class MembershipDouble: FleetMembership {
       }
   }
 
-  func start(_ node: FleetNode) { membership.start(altered(node)) }
+  var sharedResponses: (any TransportLayer)? { membership.sharedResponses }
 
   func announce(_ removals: [Removal]) -> [AnnouncedRemoval] { membership.announce(removals) }
 
@@ -50,17 +49,12 @@ private final class MembershipDouble: FleetMembership {
 
   func post(_ removals: [AnnouncedRemoval]) { membership.post(removals) }
 
-  func send(_ request: OutgoingRequest, over transport: any Transport) async throws -> IncomingResponse {
-    try await membership.send(request, over: transport)
-  }
-
   func leave() { membership.leave() }
 
   // MARK: The part of the cache that the fleet uses
 
-  private func altered(_ node: FleetNode) -> FleetNode {
+  static func altered(_ node: FleetNode, breaking rule: FleetRule, directory: String) -> FleetNode {
     var altered = node
-    let directory = directory
     switch rule {
     case .removedBeforeAcknowledged, .removedBeforePosition:
       let late = LateRemovals()
@@ -73,12 +67,12 @@ private final class MembershipDouble: FleetMembership {
         }
       }
     case .missedPurgesCoverAll:
-      altered.remove = { Self.isDistrust($0) || node.remove($0) }
+      altered.remove = { isDistrust($0) || node.remove($0) }
     case .epochAppliedFromStart:
       // A lease that was valid was revoked just now.
       altered.remove = { removals in
         let hadLease = FleetMachineState.read(directory: directory)?.secondsCutOff.map { $0 < 0.05 } ?? false
-        return Self.isDistrust(removals) && hadLease || node.remove(removals)
+        return isDistrust(removals) && hadLease || node.remove(removals)
       }
     case .purgesAnnounced:
       altered.remove = { removals in
@@ -117,7 +111,7 @@ private final class MembershipDouble: FleetMembership {
   }
 }
 
-extension FleetLease {
+extension MachineLease {
   /// A lease in a word of its own.
   ///
   /// - Parameter word: Lives as long as the process.
@@ -127,19 +121,19 @@ extension FleetLease {
 
   private final class Nothing: Sendable {}
 
-  fileprivate static var endless: FleetLease {
+  fileprivate static var endless: MachineLease {
     let word = mapShared(nil, byteCount: 8)
     word.storeBytes(of: UInt64.max, as: UInt64.self)
-    return FleetLease(word)
+    return MachineLease(word)
   }
 
   /// A lease that a thread copies from the fleet file: counted from the moment at which a renewal has arrived, or kept
   /// when the machine leaves, for its next process.
-  fileprivate static func copied(inDirectory directory: String, breaking rule: FleetRule) -> FleetLease {
+  fileprivate static func copied(inDirectory directory: String, breaking rule: FleetRule) -> MachineLease {
     let isKept = rule == .leaseEndsBeforeLeaving
     // The deadline, and the ID of the machine.
     let memory = mapShared(isKept ? directory + ".lease" : nil, byteCount: 24)
-    let lease = FleetLease(memory)
+    let lease = MachineLease(memory)
     let id = FleetFileLayout.bytes(16, at: FleetFileLayout.Offset.node, inDirectory: directory)
     let known = UnsafeMutableRawBufferPointer(start: memory + 8, count: 16)
     // After a restart of the machine its lease has ended.

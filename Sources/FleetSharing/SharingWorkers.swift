@@ -1,5 +1,6 @@
 import CacheModel
 import Dispatch
+import FleetRedis
 import Glibc
 import ResponseStore
 import Synchronization
@@ -13,7 +14,8 @@ import Synchronization
 /// A reply of a Redis that is near arrives sooner than a thread that waits for it wakes up. So one lookup at a time polls
 /// for its replies on the thread of its task, for at most ``pollingTime``, and hands over to a waiting thread after that.
 final class SharingWorkers: Sendable {
-  private let settings: FleetSettings
+  private let fleet: FleetAddress
+  private let settings: any SharingSettings
   private let queue = Mutex(Queue())
 
   /// For how long a lookup polls for its replies.
@@ -56,7 +58,8 @@ final class SharingWorkers: Sendable {
     var pausedUntil: UInt64 = 0
   }
 
-  init(_ settings: FleetSettings) {
+  init(_ fleet: FleetAddress, _ settings: any SharingSettings) {
+    self.fleet = fleet
     self.settings = settings
   }
 
@@ -127,7 +130,7 @@ final class SharingWorkers: Sendable {
     // A job whose time was over may have left replies on their way.
     guard connection.isReady else { return }
     queue.withLock { queue in
-      guard !queue.isClosed, queue.connections.count < settings.configuration.objectConnectionCount else { return }
+      guard !queue.isClosed, queue.connections.count < settings.objectConnectionCount else { return }
       queue.connections.append(connection)
     }
   }
@@ -169,7 +172,7 @@ final class SharingWorkers: Sendable {
           return (false, worker, false)
         }
         queue.jobs.append(job)
-        let starts = queue.threadCount < settings.configuration.objectConnectionCount
+        let starts = queue.threadCount < settings.objectConnectionCount
         if starts { queue.threadCount += 1 }
         return (false, nil, starts)
       }
@@ -221,7 +224,7 @@ final class SharingWorkers: Sendable {
       var connection = job.connection ?? queue.withLock { $0.connections.popLast() }
       if connection == nil {
         do throws(RedisTierError) {
-          connection = try settings.fleet.connect(timeout: min(job.limit, settings.configuration.commandTimeout))
+          connection = try fleet.connect(timeout: min(job.limit, settings.commandTimeout))
         } catch {
           noteFailure()
         }

@@ -1,5 +1,6 @@
 import CacheModel
 import CachingClient
+import FleetRedis
 import FoundationEssentials
 import HTTPCaching
 
@@ -17,47 +18,38 @@ struct SharedRequest: Sendable {
   let hasCookies: Bool
 
   /// - Returns: nil for a request that must not use shared responses.
-  init?(_ request: OutgoingRequest, settings: FleetSettings) {
-    let configuration = settings.configuration
-    guard configuration.maximumSharedBodyByteCount > 0, let context = request.sharing,
-      configuration.sharedPartitions.contains(context.key.partition),
+  init?(_ request: OutgoingRequest, _ digest: FleetDigest, _ settings: any SharingSettings) {
+    guard let context = request.sharing, settings.sharedPartitions.contains(context.key.partition),
       request.head.credentials == nil, !request.head.namesOtherHost
+    else { return nil }
+    let fields = request.head.fields
+    let directives = RequestDirectives(fields)
+    guard !directives.noStore, !directives.noCache, !directives.pragmaNoCache, !directives.onlyIfCached,
+      directives.maxAge == nil, directives.minFresh == nil,
+      context.hasOwnValidators || !fields.contains("If-None-Match") && !fields.contains("If-Modified-Since"),
+      !["Range", "If-Range", "If-Match", "If-Unmodified-Since", "Proxy-Authorization"].contains(where: fields.contains)
     else { return nil }
     if let content = context.content {
       if case .inContext? = request.body { return nil }
-      var digest: [UInt8] = []
-      content.withKeyedBytes { digest = settings.digest(Array(request.head.method.utf8) + [0] + [UInt8]($0)) }
-      objectKey = context.key.bytes + [0] + digest
+      var digits: [UInt8] = []
+      content.withKeyedBytes { digits = digest.digits(Array(request.head.method.utf8) + [0] + [UInt8]($0)) }
+      objectKey = context.key.bytes + [0] + digits
     } else {
       guard request.head.method == "GET", request.body == nil else { return nil }
       objectKey = context.key.bytes
     }
-    var hasCookies = false
-    for (name, value) in request.head.fields {
-      switch name.lowercased() {
-      case "range", "if-range", "if-match", "if-unmodified-since", "authorization", "proxy-authorization": return nil
-      case "if-none-match", "if-modified-since":
-        guard context.hasOwnValidators else { return nil }
-      case "cookie": hasCookies = true
-      case "cache-control", "pragma":
-        let value = value.lowercased()
-        if value.contains("no-store") || value.contains("no-cache") || value.contains("max-age") { return nil }
-        if value.contains("min-fresh") || value.contains("only-if-cached") { return nil }
-      default: break
-      }
-    }
     var head = request.head
     head.method = "GET"
-    (key, self.head, self.hasCookies) = (context.key, head, hasCookies)
+    (key, self.head, hasCookies) = (context.key, head, fields.contains("Cookie"))
   }
 
   /// The key of the responses that the selecting fields of a `Vary` value distinguish; nil if it matches no request.
   ///
   /// The values are part of a digest only.
-  func variantKey(vary: String, settings: FleetSettings) -> [UInt8]? {
+  func variantKey(vary: String, _ digest: FleetDigest) -> [UInt8]? {
     guard !vary.contains("*") else { return nil }
     let vary = VaryKey(request: head, response: ["Vary": vary]) {
-      String(decoding: settings.digest(Array($0.utf8)), as: UTF8.self)
+      String(decoding: digest.digits(Array($0.utf8)), as: UTF8.self)
     }
     var bytes: [UInt8] = []
     for field in vary.fields {
@@ -65,36 +57,41 @@ struct SharedRequest: Sendable {
       if let value = field.value { bytes += [1] + Array(value.utf8) }
       bytes.append(0)
     }
-    return objectKey + [0] + settings.digest(bytes)
+    return objectKey + [0] + digest.digits(bytes)
   }
 
   // MARK: Responses
 
   /// Decides whether a shared cache may store a response, and this tier may share it.
+  ///
+  /// It shares only whole responses with a lifetime of their own, that no cookie is a part of.
   func offer(_ response: IncomingResponse, requestTime: Date, responseTime: Date) -> SharedOffer? {
     let head = response.head
-    guard !response.usedUnseenCredentials, !response.endsWithConnection, !response.lacksContent,
-      (200..<500).contains(head.status), head.status != 206, head.status != 304,
-      !head.fields.contains("Set-Cookie"), !head.fields.contains("Set-Cookie2"),
-      head.fields["Content-Type"]?.lowercased().hasPrefix("text/event-stream") != true
+    guard !response.usedUnseenCredentials, !response.endsWithConnection, !response.lacksContent, head.status < 500,
+      !head.isEventStream, !head.fields.contains(anyOf: UnsharedFields.forUser),
+      case .store(let fields, let freshness) = Storability.decide(
+        request: self.head, response: head, requestTime: requestTime, responseTime: responseTime,
+        options: .sharedResponses),
+      freshness.flags.isDisjoint(with: [.heuristic, .noCache]), freshness.lifetime > freshness.initialAge
     else { return nil }
     let directives = ResponseDirectives(head.fields)
-    guard directives.maxAge != nil || directives.sharedMaxAge != nil || head.fields.contains("Expires"),
-      !directives.isPrivate, directives.privateFields.isEmpty, !directives.noCache, directives.noCacheFields.isEmpty,
+    guard directives.privateFields.isEmpty, directives.noCacheFields.isEmpty,
       !hasCookies || directives.isPublic || directives.sharedMaxAge != nil
     else { return nil }
+    return SharedOffer(
+      status: head.status, fields: fields, freshness: freshness,
+      vary: head.fields["Vary"].flatMap { $0.isEmpty ? nil : $0 })
+  }
+}
+
+extension CachingOptions {
+  /// The options of the fleet as a shared cache.
+  static let sharedResponses = {
     var options = CachingOptions()
     options.mode = .shared
-    guard
-      case .store(let fields, let freshness) = Storability.decide(
-        request: self.head, response: head, requestTime: requestTime, responseTime: responseTime, options: options),
-      !freshness.flags.contains(.incomplete), freshness.lifetime > freshness.initialAge
-    else { return nil }
-    let vary = head.fields["Vary"]
-    guard vary?.contains("*") != true else { return nil }
-    return SharedOffer(
-      status: head.status, fields: fields, freshness: freshness, vary: vary.flatMap { $0.isEmpty ? nil : $0 })
-  }
+    options.storesPartialContent = false
+    return options
+  }()
 }
 
 /// The decision about a response: the part of it that other machines may use, without the body.

@@ -1,4 +1,5 @@
 import CXXHash
+import FleetRedis
 import FoundationEssentials
 import HTTPCaching
 
@@ -111,7 +112,7 @@ struct SharedObject: Sendable {
   }
 
   init(
-    key: [UInt8], position: FleetFile.Position, status: Int, fields: HeaderFields, body: Data, ageAtStoring: Double,
+    key: [UInt8], position: LogPosition, status: Int, fields: HeaderFields, body: Data, ageAtStoring: Double,
     lifetime: Double, milliseconds: Int64
   ) {
     self.key = key
@@ -174,28 +175,25 @@ struct SharedObject: Sendable {
 
   // MARK: Use
 
-  /// Whether a stale response may be used while another machine validates it (RFC 5861 section 3).
+  /// The object as a shared cache has stored it, for the decisions of RFC 9111.
+  struct Stored: StoredResponseMetadata {
+    let status: Int
+    let freshness: FreshnessInfo
+    let fields: HeaderFields
+    let bodyByteCount: Int
+  }
+
+  /// Returns the object as stored for a request.
   ///
-  /// In a shared cache `s-maxage` implies `proxy-revalidate` (RFC 9111 section 5.2.2.10).
-  func mayServeStale(age: Double) -> Bool {
-    let directives = ResponseDirectives(fields)
-    guard let window = directives.staleWhileRevalidate, !directives.mustRevalidate, !directives.proxyRevalidate,
-      directives.sharedMaxAge == nil, !isNotModified
-    else { return false }
-    return age - lifetime <= window
-  }
-
-  /// The fields of a request that validates the response; empty if it has no validator.
-  var validation: HeaderFields {
-    if let tag = fields["ETag"] { return ["If-None-Match": tag] }
-    return fields["Last-Modified"].map { ["If-Modified-Since": $0] } ?? HeaderFields()
-  }
-
-  /// Whether a 304 is about this representation: it has no tag, or this one, strong or weak.
-  func isNamed(by response: ResponseHead) -> Bool {
-    func opaque(_ tag: String) -> Substring { tag.hasPrefix("W/") ? tag.dropFirst(2) : tag[...] }
-    guard let tag = fields["ETag"], let named = response.fields["ETag"] else { return true }
-    return opaque(tag) == opaque(named)
+  /// - Parameters:
+  ///   - age: The present age in seconds.
+  ///   - now: The present time.
+  func stored(for request: RequestHead, age: Double, now: Date) -> Stored {
+    var freshness = Storability.freshness(
+      of: ResponseHead(status: status, fields: fields), to: request, receivedAt: now, options: .sharedResponses)
+    // Machines exchange ages, because their clocks can differ.
+    (freshness.initialAge, freshness.lifetime) = (age, lifetime)
+    return Stored(status: status, freshness: freshness, fields: fields, bodyByteCount: body.count)
   }
 
   /// Whether the conditions of a request show that its machine has this representation.

@@ -1,6 +1,6 @@
 extension RedisTierError {
   /// The error for a reply of Redis that is one, with Redis's own words.
-  init(reply text: String) {
+  package init(reply text: String) {
     let words = Self.quotable(text)
     let code = String(text.prefix(while: { $0 != " " }))
     switch code {

@@ -1,5 +1,6 @@
 import CacheModel
 import CachingClient
+import FleetRedis
 import FoundationEssentials
 import HTTPCaching
 import Synchronization
@@ -13,12 +14,10 @@ struct FleetFetch: Sendable {
   let shared: SharedRequest
   let transport: any Transport
   /// The machine's position in the log of purges before the request.
-  let position: FleetFile.Position
-
-  private var counters: FleetCounters { objects.counters }
+  let position: LogPosition
 
   func run() async throws -> IncomingResponse {
-    let limit = objects.settings.configuration.maximumFetchWait
+    let limit = objects.settings.maximumFetchWait
     let deadline = ContinuousClock.now + min(limit, request.timeLimit ?? limit)
     var pause = Duration.milliseconds(10)
     /// The token of the fetch that this request waits for, and how many it has waited for.
@@ -27,23 +26,23 @@ struct FleetFetch: Sendable {
     while true {
       switch await objects.lookUp(shared, at: position) {
       case .object(let fresh):
-        counters.count(.sharedHits)
+        objects.count(.sharedHits)
         return response(fresh)
       case .fetch(let lock, let stale):
-        counters.count(.sharedMisses)
-        return try await fetch(holding: lock, validating: stale?.object)
+        objects.count(.sharedMisses)
+        return try await fetch(holding: lock, validating: stale)
       case .wait(let current, let stale):
-        if let stale, !hasValidators, stale.object.mayServeStale(age: stale.age) {
-          counters.count(.sharedHits)
+        if let stale, !hasValidators, mayServeStale(stale) {
+          objects.count(.sharedHits)
           return response(stale)
         }
-        if fetchCount == 0 { counters.count(.fetchWaits) }
+        if fetchCount == 0 { objects.count(.fetchWaits) }
         if current != token { fetchCount += 1 }
         token = current
         // After a fetch that failed, one of those that waited takes over. If that fails, too, they go at once:
         // otherwise each would wait for the failures of all before it.
         guard fetchCount <= 2, ContinuousClock.now < deadline else {
-          return try await fetch(holding: nil, validating: stale?.object)
+          return try await fetch(holding: nil, validating: stale)
         }
         try await Task.sleep(for: pause)
         pause = min(pause * 2, .milliseconds(200))
@@ -60,6 +59,16 @@ struct FleetFetch: Sendable {
 
   // MARK: Shared responses
 
+  /// Whether a stale response may be used while another machine validates it (RFC 5861 section 3).
+  private func mayServeStale(_ usable: SharedObjects.Usable) -> Bool {
+    let (object, now) = (usable.object, Date())
+    let decision = Reuse.decide(
+      request: shared.head, stored: object.stored(for: shared.head, age: usable.age, now: now),
+      policy: .useProtocolCachePolicy, now: now, options: .sharedResponses)
+    guard case .serveStale(_, revalidateInBackground: true, _) = decision else { return false }
+    return !object.isNotModified
+  }
+
   /// The response from an object: 304 if the caching client has the same representation.
   private func response(_ usable: SharedObjects.Usable) -> IncomingResponse {
     let object = usable.object
@@ -73,24 +82,35 @@ struct FleetFetch: Sendable {
         head: ResponseHead(status: object.status, fields: fields), body: ResponseBodyStream(object.body),
         isContentDecoded: object.isDecoded)
     }
-    response.isFromFleet = true
+    response.rule = .fleet
     return response
   }
 
-  /// Freshens the shared copy by a 304, and returns the response for this machine.
+  /// Freshens the shared copy by a 304, and returns the response for this machine; nil if the 304 is about another
+  /// representation.
   private func freshen(
-    _ object: SharedObject, by response: IncomingResponse, requestTime: Date, holding lock: HeldLock?
-  ) -> IncomingResponse {
-    // The fields of the 304 replace those of the object (RFC 9111 section 4.3.4), but do not describe its body.
-    var fields = object.fields.updated(
-      from: response.head.fields,
-      except: ["content-length", "content-encoding", "content-range", "etag", "transfer-encoding"])
-    for name in ["Age", "Date"] where !response.head.fields.contains(name) { fields.remove(name) }
+    _ object: SharedObject, _ stored: SharedObject.Stored, by response: IncomingResponse, requestTime: Date,
+    holding lock: HeldLock?
+  ) -> IncomingResponse? {
+    let now = Date()
+    let freshening = Freshening.decide(
+      notModified: response.head, request: shared.head, stored: stored, requestTime: requestTime, responseTime: now,
+      options: .sharedResponses)
+    let fields: HeaderFields
+    var isKept = true
+    switch freshening {
+    case .update(let updated, _, _): fields = updated
+    case .updateAndRemove(let updated, _, let rule):
+      fields = updated
+      // The head of a 304 had no `Vary` before.
+      isKept = object.isNotModified && rule == .varyExtended
+    case .unrelated, .markStale: return nil
+    }
     var updated = IncomingResponse(
       head: ResponseHead(status: object.status, fields: fields), body: ResponseBodyStream(object.body),
       isContentDecoded: object.isDecoded)
     updated.usedUnseenCredentials = response.usedUnseenCredentials
-    if let offer = shared.offer(updated, requestTime: requestTime, responseTime: Date()) {
+    if isKept, let offer = shared.offer(updated, requestTime: requestTime, responseTime: now) {
       let taken = lock?.take()
       Task { [objects, shared, position] in
         await objects.refresh(object, with: offer, for: shared, at: position, releasing: taken)
@@ -108,18 +128,25 @@ struct FleetFetch: Sendable {
   /// - Parameter stale: The shared copy to validate. It takes the place of this machine's own, so that the response is
   ///   of use for the other machines, too.
   private func fetch(
-    holding lock: SharedObjects.Lock?, validating stale: SharedObject?
+    holding lock: SharedObjects.Lock?, validating stale: SharedObjects.Usable?
   ) async throws -> IncomingResponse {
     let requestTime = Date()
     let held = lock.map { HeldLock($0, objects) }
-    let stale = stale.flatMap { $0.validation.isEmpty ? nil : $0 }
     var sent = request
-    if let stale { sent.head = request.head.conditional(on: stale.validation) }
+    var validated: (object: SharedObject, stored: SharedObject.Stored)?
+    if let stale {
+      let stored = stale.object.stored(for: shared.head, age: stale.age, now: requestTime)
+      let conditions = Reuse.validation(of: stored)
+      if !conditions.isEmpty {
+        sent.head = request.head.conditional(on: conditions)
+        validated = (stale.object, stored)
+      }
+    }
     do {
       var response = try await transport.send(sent)
-      if response.head.status == 304, let object = stale ?? sharedValidation(of: lock) {
-        if object.isNamed(by: response.head) {
-          return freshen(object, by: response, requestTime: requestTime, holding: held)
+      if response.head.status == 304, let (object, stored) = validated ?? sharedValidation(of: lock, at: requestTime) {
+        if let updated = freshen(object, stored, by: response, requestTime: requestTime, holding: held) {
+          return updated
         }
         sent.head = request.head.conditional(on: HeaderFields())
         response = try await transport.send(sent)
@@ -135,7 +162,9 @@ struct FleetFetch: Sendable {
   /// lock.
   ///
   /// So the machines validate it once also if Redis has no copy, for example because it has no memory.
-  private func sharedValidation(of lock: SharedObjects.Lock?) -> SharedObject? {
+  private func sharedValidation(
+    of lock: SharedObjects.Lock?, at time: Date
+  ) -> (object: SharedObject, stored: SharedObject.Stored)? {
     var fields = HeaderFields()
     if let tag = request.head.fields["If-None-Match"] { fields.set("ETag", tag) }
     if let date = request.head.fields["If-Modified-Since"] { fields.set("Last-Modified", date) }
@@ -144,14 +173,14 @@ struct FleetFetch: Sendable {
       key: lock.objectKey, position: position, status: 200, fields: fields, body: Data(), ageAtStoring: 0, lifetime: 0,
       milliseconds: 0)
     object.isNotModified = true
-    return object
+    return (object, object.stored(for: shared.head, age: 0, now: time))
   }
 
   /// Stores a response in Redis if it may be shared, when its body is complete.
   private func share(
     _ response: IncomingResponse, requestTime: Date, holding lock: HeldLock?
   ) async -> IncomingResponse {
-    let limit = objects.settings.configuration.maximumSharedBodyByteCount
+    let limit = objects.settings.maximumSharedBodyByteCount
     let declared = response.isContentDecoded ? nil : response.head.fields["Content-Length"].flatMap { Int($0) }
     guard let offer = shared.offer(response, requestTime: requestTime, responseTime: Date()),
       declared ?? 0 <= limit, response.body.bytes?.count ?? 0 <= limit
@@ -194,7 +223,7 @@ final class HeldLock: Sendable {
   init(_ lock: SharedObjects.Lock, _ objects: SharedObjects) {
     self.lock = lock
     self.objects = objects
-    let pause = min(objects.settings.configuration.fetchLockLease, .longest) * 3 / 10
+    let pause = min(objects.settings.fetchLockLease, .longest) * 3 / 10
     renewal = Mutex(
       Task {
         // The sleep throws only when the task is cancelled, which ends the renewals.

@@ -2,7 +2,7 @@ import CHiredis
 import FoundationEssentials
 
 /// A reply of Redis in RESP2.
-enum RedisReply: Sendable, Equatable {
+package enum RedisReply: Sendable, Equatable {
   case bytes([UInt8])
   /// A string of at least ``longByteCount`` bytes, in the memory that hiredis has allocated for it.
   case data(Data)
@@ -13,7 +13,7 @@ enum RedisReply: Sendable, Equatable {
   case error(String)
 
   /// The size from which a string is not copied, such as the body of a shared response.
-  static let longByteCount = 4096
+  package static let longByteCount = 4096
 
   /// The maximum number of arrays in which a value may be.
   static let maximumDepth = 8
@@ -65,7 +65,7 @@ enum RedisReply: Sendable, Equatable {
   }
 
   /// The bytes of a string.
-  func asBytes() throws(RedisTierError) -> [UInt8] {
+  package func asBytes() throws(RedisTierError) -> [UInt8] {
     switch self {
     case .bytes(let bytes): return bytes
     case .data(let data): return Array(data)
@@ -74,16 +74,16 @@ enum RedisReply: Sendable, Equatable {
   }
 
   /// The bytes of a string, without a copy of a long one.
-  func asData() throws(RedisTierError) -> Data {
+  package func asData() throws(RedisTierError) -> Data {
     if case .data(let data) = self { return data }
     return Data(try asBytes())
   }
 
   /// The text of a string.
-  func asText() throws(RedisTierError) -> String { String(decoding: try asBytes(), as: UTF8.self) }
+  package func asText() throws(RedisTierError) -> String { String(decoding: try asBytes(), as: UTF8.self) }
 
   /// An integer, or a string with one.
-  func asInteger() throws(RedisTierError) -> Int64 {
+  package func asInteger() throws(RedisTierError) -> Int64 {
     switch self {
     case .integer(let value): return value
     case .bytes(let bytes):
@@ -94,13 +94,13 @@ enum RedisReply: Sendable, Equatable {
   }
 
   /// An integer that is not negative.
-  func asCount() throws(RedisTierError) -> UInt64 {
+  package func asCount() throws(RedisTierError) -> UInt64 {
     guard let value = UInt64(exactly: try asInteger()) else { throw Self.mismatch("a count") }
     return value
   }
 
   /// The elements of an array with at least this many; no elements for null.
-  func asElements(atLeast count: Int = 0) throws(RedisTierError) -> [RedisReply] {
+  package func asElements(atLeast count: Int = 0) throws(RedisTierError) -> [RedisReply] {
     switch self {
     case .array(let elements) where elements.count >= count: return elements
     case .null where count == 0: return []
@@ -109,18 +109,18 @@ enum RedisReply: Sendable, Equatable {
   }
 
   /// The seconds since 1970 that `TIME` replies.
-  func asTime() throws(RedisTierError) -> Double {
+  package func asTime() throws(RedisTierError) -> Double {
     let parts = try asElements(atLeast: 2)
     return Double(try parts[0].asInteger()) + Double(try parts[1].asInteger()) / 1e6
   }
 
   /// The values of a hash by name.
-  func asHash() throws(RedisTierError) -> [[UInt8]: [UInt8]] {
+  package func asHash() throws(RedisTierError) -> [[UInt8]: [UInt8]] {
     Dictionary(try asPairs().map { ($0.name, $0.value) }, uniquingKeysWith: { $1 })
   }
 
   /// The pairs of a hash.
-  func asPairs() throws(RedisTierError) -> [(name: [UInt8], value: [UInt8])] {
+  package func asPairs() throws(RedisTierError) -> [(name: [UInt8], value: [UInt8])] {
     let elements = try asElements()
     guard elements.count % 2 == 0 else { throw Self.mismatch("pairs") }
     var pairs: [(name: [UInt8], value: [UInt8])] = []

@@ -10,16 +10,16 @@ import Synchronization
 ///
 /// `@unchecked Sendable`: its owner passes it from thread to thread and never shares it. Other threads only call
 /// ``Interrupter/interrupt()``.
-final class RedisConnection: @unchecked Sendable {
+package final class RedisConnection: @unchecked Sendable {
   private let context: UnsafeMutablePointer<redisContext>
   private let timeout: Duration
   private let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 65_536, alignment: 16)
-  private(set) var isDead = false
+  package private(set) var isDead = false
   /// Whether the next command can be sent: none has failed, and no reply is on its way.
-  var isReady: Bool { !isDead && exchange.commandCount == 0 }
+  package var isReady: Bool { !isDead && exchange.commandCount == 0 }
   private var exchange = Exchange()
   /// Ends a command from another thread.
-  let interrupter: Interrupter
+  package let interrupter: Interrupter
 
   /// The commands that were sent last.
   private struct Exchange {
@@ -32,7 +32,7 @@ final class RedisConnection: @unchecked Sendable {
   }
 
   /// Shuts the socket of a connection down, so that a waiting command fails at once.
-  final class Interrupter: Sendable {
+  package final class Interrupter: Sendable {
     /// -1 after the connection has closed its socket.
     private let descriptor: Mutex<CInt>
 
@@ -40,7 +40,7 @@ final class RedisConnection: @unchecked Sendable {
       self.descriptor = Mutex(descriptor)
     }
 
-    func interrupt() {
+    package func interrupt() {
       descriptor.withLock { if $0 >= 0 { shutdown($0, CInt(SHUT_RDWR)) } }
     }
 
@@ -52,7 +52,7 @@ final class RedisConnection: @unchecked Sendable {
   /// Connects and logs in.
   ///
   /// - Parameter timeout: The maximum time for connecting, and for each command without its own.
-  init(
+  package init(
     _ server: RedisServer, password: (@Sendable () throws -> String)?, timeout: Duration
   ) throws(RedisTierError) {
     self.timeout = timeout
@@ -100,7 +100,7 @@ final class RedisConnection: @unchecked Sendable {
 
   /// Sends a command of text arguments and returns its reply.
   @discardableResult
-  func command(_ arguments: [String], timeout: Duration? = nil) throws(RedisTierError) -> RedisReply {
+  package func command(_ arguments: [String], timeout: Duration? = nil) throws(RedisTierError) -> RedisReply {
     try command(arguments.map { Array($0.utf8) }, timeout: timeout)
   }
 
@@ -109,14 +109,15 @@ final class RedisConnection: @unchecked Sendable {
   /// - Parameter timeout: The maximum time; nil for that of the connection.
   /// - Throws: `RedisTierError`, also for a reply that is an error. That does not end the connection.
   @discardableResult
-  func command(_ arguments: [[UInt8]], timeout limit: Duration? = nil) throws(RedisTierError) -> RedisReply {
+  package func command(_ arguments: [[UInt8]], timeout limit: Duration? = nil) throws(RedisTierError) -> RedisReply {
     let reply = try commands([arguments], timeout: limit)[0]
     if case .error(let text) = reply { throw RedisTierError(reply: text) }
     return reply
   }
 
   /// Sends commands together and returns their replies, of which some can be errors.
-  func commands(_ commands: [[[UInt8]]], timeout limit: Duration? = nil) throws(RedisTierError) -> [RedisReply] {
+  package func commands(_ commands: [[[UInt8]]], timeout limit: Duration? = nil) throws(RedisTierError) -> [RedisReply]
+  {
     try send(commands, timeout: limit)
     return try replies()
   }
@@ -124,7 +125,7 @@ final class RedisConnection: @unchecked Sendable {
   /// Sends commands together. Then call ``replies()``, or ``arrivedReplies()`` until all replies have arrived.
   ///
   /// - Parameter limit: The maximum time for all that; nil for that of the connection.
-  func send(_ commands: [[[UInt8]]], timeout limit: Duration? = nil) throws(RedisTierError) {
+  package func send(_ commands: [[[UInt8]]], timeout limit: Duration? = nil) throws(RedisTierError) {
     guard isReady else {
       throw RedisTierError(.connectionLost, "the connection to Redis has failed before, or waits for replies")
     }
@@ -133,7 +134,7 @@ final class RedisConnection: @unchecked Sendable {
   }
 
   /// Waits for the replies to the sent commands, of which some can be errors.
-  func replies() throws(RedisTierError) -> [RedisReply] {
+  package func replies() throws(RedisTierError) -> [RedisReply] {
     try endingOnError { () throws(RedisTierError) in
       while try !receive() { try waitForSocket(POLLIN) }
       return takeReplies()
@@ -141,7 +142,7 @@ final class RedisConnection: @unchecked Sendable {
   }
 
   /// Returns the replies to the sent commands if all of them have arrived; otherwise nil, at once.
-  func arrivedReplies() throws(RedisTierError) -> [RedisReply]? {
+  package func arrivedReplies() throws(RedisTierError) -> [RedisReply]? {
     try endingOnError { () throws(RedisTierError) in
       let isComplete = try receive()
       guard isComplete || BootClock.now < exchange.deadline else { throw Self.late }
@@ -298,5 +299,5 @@ extension Duration {
   }
 
   /// The duration in nanoseconds, from 0 to 30 years.
-  var nanoseconds: UInt64 { UInt64(max(0, min(self / .nanoseconds(1), 1e18))) }
+  package var nanoseconds: UInt64 { UInt64(max(0, min(self / .nanoseconds(1), 1e18))) }
 }

@@ -48,7 +48,7 @@ public struct RedisTierError: Error, Sendable, Hashable, CustomStringConvertible
   /// A short description of the cause.
   public let reason: String
   /// The first word of an error that the server replied, such as `NOSCRIPT`.
-  let serverCode: String?
+  package let serverCode: String?
 
   /// Creates an error.
   public init(_ code: Code, _ reason: String) {

@@ -1,14 +1,14 @@
 import Glibc
 import Synchronization
 
-/// The lease of a machine in a fleet: until when it may serve stored responses without validating them.
+/// The lease of one of several machines: until when it may serve stored responses without validating them.
 ///
 /// The deadline is a word that all processes of the machine have mapped. It is in nanoseconds of `CLOCK_BOOTTIME`, which
 /// also counts the time in which a process is suspended or the machine sleeps. A tier can use the lower 16 bits for
 /// something else, if it subtracts 66 µs.
 ///
 /// `@unchecked Sendable`: the pointer is constant, the word is atomic, and `memory` keeps it mapped.
-package final class FleetLease: @unchecked Sendable {
+package final class MachineLease: @unchecked Sendable {
   private let deadline: UnsafeMutablePointer<Atomic<UInt64>>
   private let memory: any AnyObject & Sendable
 

@@ -1,17 +1,17 @@
 /// The address of a redis-server, and the user that logs in.
-struct RedisServer: Sendable, Hashable {
-  enum Address: Sendable, Hashable {
+package struct RedisServer: Sendable, Hashable {
+  package enum Address: Sendable, Hashable {
     case tcp(host: String, port: UInt16)
     case unixSocket(path: String)
   }
 
-  var address: Address
-  var user: String?
-  var password: String?
+  package var address: Address
+  package var user: String?
+  package var password: String?
 
   /// Parses `redis://[[user]:password@]host[:port]` or `unix://[[user]:password@]/path`. The password can be left out
   /// together with its colon.
-  init(url text: String) throws(RedisTierError) {
+  package init(url text: String) throws(RedisTierError) {
     func invalid(_ reason: String) -> RedisTierError { RedisTierError(.invalidConfiguration, reason) }
     guard let separator = text.firstRange(of: "://") else { throw invalid("the Redis URL has no scheme") }
     let scheme = text[..<separator.lowerBound].lowercased()
@@ -84,7 +84,7 @@ struct RedisServer: Sendable, Hashable {
   }
 
   /// The address without user and password.
-  var name: String {
+  package var name: String {
     switch address {
     case .tcp(let host, let port): "redis://\(host.contains(":") ? "[\(host)]" : host):\(port)"
     case .unixSocket(let path): "unix://\(path)"

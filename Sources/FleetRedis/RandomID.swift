@@ -1,19 +1,19 @@
 /// 128 random bits, as a text of 32 hexadecimal digits.
-struct RandomID: Hashable, Sendable {
-  let bytes: [UInt8]
+package struct RandomID: Hashable, Sendable {
+  package let bytes: [UInt8]
 
-  init() {
+  package init() {
     // Each call of the generator is a system call.
     var random = SystemRandomNumberGenerator()
     bytes = [random.next(), random.next()].flatMap { (word: UInt64) in withUnsafeBytes(of: word) { Array($0) } }
   }
 
-  init(bytes: some Collection<UInt8>) {
+  package init(bytes: some Collection<UInt8>) {
     self.bytes = Array(bytes)
   }
 
   /// Parses ``text``.
-  init?(text: [UInt8]) {
+  package init?(text: [UInt8]) {
     guard text.count == 32 else { return nil }
     var bytes: [UInt8] = []
     for index in stride(from: 0, to: 32, by: 2) {
@@ -23,5 +23,5 @@ struct RandomID: Hashable, Sendable {
     self.bytes = bytes
   }
 
-  var text: String { String(decoding: Hexadecimal.digits(of: bytes), as: UTF8.self) }
+  package var text: String { String(decoding: Hexadecimal.digits(of: bytes), as: UTF8.self) }
 }

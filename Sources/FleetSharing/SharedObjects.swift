@@ -1,23 +1,32 @@
 import CacheActivity
 import CacheModel
+import FleetRedis
 import FoundationEssentials
 import HTTPCaching
 
 /// The shared responses of a fleet in Redis: lookups with their checks, fetch locks, and stores.
 final class SharedObjects: Sendable {
-  let settings: FleetSettings
-  private let file: FleetFile
-  private let history: PurgeHistory
+  private let fleet: FleetAddress
+  let digest: FleetDigest
+  let settings: any SharingSettings
+  let log: any FleetLog
   private let workers: SharingWorkers
-  let counters: FleetCounters
+  private let activity: ActivityReference
 
-  init(_ settings: FleetSettings, file: FleetFile, counters: FleetCounters) {
+  init(
+    _ fleet: FleetAddress, digest: FleetDigest, settings: any SharingSettings, log: any FleetLog,
+    activity: ActivityReference
+  ) {
+    self.fleet = fleet
+    self.digest = digest
     self.settings = settings
-    self.file = file
-    self.counters = counters
-    history = PurgeHistory(file)
-    workers = SharingWorkers(settings)
+    self.log = log
+    self.activity = activity
+    workers = SharingWorkers(fleet, settings)
   }
+
+  /// Adds 1 to a counter of the directory.
+  func count(_ counter: CounterWord) { activity.add(1, counter) }
 
   func close() { workers.close() }
 
@@ -48,20 +57,20 @@ final class SharedObjects: Sendable {
     case unavailable
   }
 
-  private func name(_ kind: String, _ key: [UInt8]) -> [UInt8] { settings.key(kind, settings.digest(key)) }
+  private func name(_ kind: String, _ key: [UInt8]) -> [UInt8] { fleet.key(kind, digest.digits(key)) }
 
   // MARK: Lookups
 
   /// Looks up the response to a request. Takes the fetch lock if there is none that can be used.
   ///
   /// - Parameter position: The machine's position in the log of purges, read after the check of the lease.
-  func lookUp(_ request: SharedRequest, at position: FleetFile.Position) async -> Lookup {
-    counters.count(.sharedLookups)
-    let deadline = BootClock.now + settings.configuration.lookupTimeout.nanoseconds
+  func lookUp(_ request: SharedRequest, at position: LogPosition) async -> Lookup {
+    count(.sharedLookups)
+    let deadline = BootClock.now + settings.lookupTimeout.nanoseconds
     var key = request.objectKey
     guard var found = await read(key, until: deadline) else { return unavailable() }
     if case .object(let marker, _) = found, marker.isMarker {
-      guard let variant = marker.fields["Vary"].flatMap({ request.variantKey(vary: $0, settings: settings) }) else {
+      guard let variant = marker.fields["Vary"].flatMap({ request.variantKey(vary: $0, digest) }) else {
         return .pass
       }
       key = variant
@@ -70,18 +79,18 @@ final class SharedObjects: Sendable {
     }
     let stored = usable(found, for: request, at: position)
     if let stored, stored.isFresh { return .object(stored) }
-    if stored == nil, found.isRefusable { counters.count(.refusedObjects) }
+    if stored == nil, found.isRefusable { count(.refusedObjects) }
     return await takeLock(key, for: request, at: position, until: deadline)
   }
 
   /// Takes the lock of an object that is missing, stale, or cannot be used.
   private func takeLock(
-    _ key: [UInt8], for request: SharedRequest, at position: FleetFile.Position, until deadline: UInt64
+    _ key: [UInt8], for request: SharedRequest, at position: LogPosition, until deadline: UInt64
   ) async -> Lookup {
     let lock = Lock(objectKey: key, token: Array(RandomID().text.utf8))
     let command = [
       Array("SET".utf8), name("l:", key), lock.token, Array("NX".utf8), Array("GET".utf8), Array("PX".utf8),
-      Self.milliseconds(settings.configuration.fetchLockLease),
+      Self.milliseconds(settings.fetchLockLease),
     ]
     // The object again: another machine may have stored it, and released the lock, since it was read.
     guard let replies = await commands([command] + read(key: key), until: deadline),
@@ -104,7 +113,7 @@ final class SharedObjects: Sendable {
   }
 
   private func unavailable() -> Lookup {
-    counters.count(.failedSharedLookups)
+    count(.failedSharedLookups)
     return .unavailable
   }
 
@@ -162,7 +171,7 @@ final class SharedObjects: Sendable {
   }
 
   /// The response, if no purge covers it.
-  private func usable(_ found: Found, for request: SharedRequest, at position: FleetFile.Position) -> Usable? {
+  private func usable(_ found: Found, for request: SharedRequest, at position: LogPosition) -> Usable? {
     guard case .object(let object, let timeToLive) = found, isUsable(object, for: request, at: position) else {
       return nil
     }
@@ -170,20 +179,17 @@ final class SharedObjects: Sendable {
   }
 
   /// Whether an object has the form that the request's transport delivers, and no purge that this machine knows covers it.
-  private func isUsable(_ object: SharedObject, for request: SharedRequest, at position: FleetFile.Position) -> Bool {
+  private func isUsable(_ object: SharedObject, for request: SharedRequest, at position: LogPosition) -> Bool {
     guard !object.isMarker, object.epoch == position.epoch else { return false }
     guard
       object.isNotModified
         ? object.isHeld(by: request.head)
         : request.head.delivers(contentOf: object.fields, isDecoded: object.isDecoded)
     else { return false }
-    // Not up to the position: the store's removals may be ahead of it.
-    guard let last = file.lastAnnounced(inEpochOf: position) else { return false }
     // A 304 need not name the groups of the representation, so any purge may cover it.
-    if object.isNotModified { return object.seq >= last }
-    return !history.mayCover(
-      request.key, after: object.seq, upTo: last, inEpoch: position.epochNumber,
-      isEquivalent: object.fields.contains("No-Vary-Search")
+    if object.isNotModified { return !log.hasPurge(after: object.seq, since: position) }
+    return !log.mayCover(
+      request.key, after: object.seq, since: position, isEquivalent: object.fields.contains("No-Vary-Search")
     ) {
       CacheGroups.groups(of: object.fields)
     }
@@ -197,9 +203,9 @@ final class SharedObjects: Sendable {
 
   /// Renews a lock while its fetch goes on.
   func renew(_ lock: Lock) async {
-    _ = await workers.run(within: settings.configuration.commandTimeout) {
+    _ = await workers.run(within: settings.commandTimeout) {
       [self] (connection, left) throws(RedisTierError) in
-      let lease = Self.milliseconds(settings.configuration.fetchLockLease)
+      let lease = Self.milliseconds(settings.fetchLockLease)
       try unlock(lock, renewing: lease, on: connection, timeout: left)
     }
   }
@@ -208,7 +214,7 @@ final class SharedObjects: Sendable {
   ///
   /// - Parameter isShareable: Whether later requests should wait for each other. If not, they do not for 10 seconds.
   func release(_ lock: Lock, isShareable: Bool) async {
-    _ = await workers.run(within: settings.configuration.commandTimeout) {
+    _ = await workers.run(within: settings.commandTimeout) {
       [self] (connection, left) throws(RedisTierError) in
       try unlock(lock, pass: isShareable ? "0" : "10000", on: connection, timeout: left)
     }
@@ -223,7 +229,7 @@ final class SharedObjects: Sendable {
     _ lock: Lock, pass: String = "0", renewing lease: [UInt8] = Array("0".utf8), on connection: RedisConnection,
     timeout: Duration
   ) throws(RedisTierError) {
-    _ = try FleetScripts.unlock.run(
+    _ = try SharingScripts.unlock.run(
       keys: [name("l:", lock.objectKey)], [lock.token, Array(pass.utf8), lease], on: connection, timeout: timeout)
   }
 
@@ -232,7 +238,7 @@ final class SharedObjects: Sendable {
   /// Stores a response that was requested at a position in the log of purges, and releases its fetch lock.
   func store(
     _ offer: SharedOffer, body: Data, isDecoded: Bool, for request: SharedRequest,
-    at position: FleetFile.Position, releasing lock: Lock?
+    at position: LogPosition, releasing lock: Lock?
   ) async {
     let objects = self.objects(offer, body: body, isDecoded: isDecoded, for: request, at: position)
     if objects.isEmpty, lock == nil { return }
@@ -253,22 +259,22 @@ final class SharedObjects: Sendable {
     _ counter: CounterWord?, releasing lock: Lock?,
     _ body: @escaping @Sendable (RedisConnection, Duration) throws(RedisTierError) -> Bool
   ) async {
-    let isStored = await workers.run(within: settings.configuration.commandTimeout) {
+    let isStored = await workers.run(within: settings.commandTimeout) {
       [self] (connection, left) throws(RedisTierError) in
       let isStored = try body(connection, left)
       if let lock { try unlock(lock, on: connection, timeout: left) }
       return isStored
     }
-    if isStored == true, let counter { counters.count(counter) }
+    if isStored == true, let counter { count(counter) }
     if isStored == nil, let lock { await release(lock, isShareable: true) }
   }
 
   /// The object of a response, after the marker of its URL if responses vary; empty if it cannot be stored.
   private func objects(
     _ offer: SharedOffer, body: Data, isDecoded: Bool, for request: SharedRequest,
-    at position: FleetFile.Position
+    at position: LogPosition
   ) -> [SharedObject] {
-    let milliseconds = offer.milliseconds(maximum: settings.configuration.maximumSharedLifetime)
+    let milliseconds = offer.milliseconds(maximum: settings.maximumSharedLifetime)
     guard milliseconds > 0 else { return [] }
     var object = SharedObject(
       key: request.objectKey, position: position, status: offer.status, fields: offer.fields, body: body,
@@ -276,7 +282,7 @@ final class SharedObjects: Sendable {
       milliseconds: milliseconds)
     object.isDecoded = isDecoded
     guard let vary = offer.vary else { return [object] }
-    guard let variant = request.variantKey(vary: vary, settings: settings) else { return [] }
+    guard let variant = request.variantKey(vary: vary, digest) else { return [] }
     object.key = variant
     return [marker(vary, of: object, for: request), object]
   }
@@ -301,7 +307,7 @@ final class SharedObjects: Sendable {
       object.key, object.epoch, Array(String(object.seq).utf8), object.encodedFreshness(head: head), head,
       Array(object.body), Array(String(object.milliseconds).utf8),
     ]
-    return try FleetScripts.store.run(
+    return try SharingScripts.store.run(
       keys: [name("o:", object.key)], arguments, on: connection, timeout: timeout
     ).asInteger() > 0
   }
@@ -310,7 +316,7 @@ final class SharedObjects: Sendable {
   ///
   /// - Parameter object: An object of Redis. A 304 can be a new one, which is then stored.
   func refresh(
-    _ object: SharedObject, with offer: SharedOffer, for request: SharedRequest, at position: FleetFile.Position,
+    _ object: SharedObject, with offer: SharedOffer, for request: SharedRequest, at position: LogPosition,
     releasing lock: Lock?
   ) async {
     var refreshed = object
@@ -320,7 +326,7 @@ final class SharedObjects: Sendable {
     refreshed.storedAt = Date().timeIntervalSince1970
     refreshed.ageAtStoring = offer.freshness.currentAge(at: Date())
     refreshed.lifetime = offer.freshness.lifetime
-    refreshed.milliseconds = offer.milliseconds(maximum: settings.configuration.maximumSharedLifetime)
+    refreshed.milliseconds = offer.milliseconds(maximum: settings.maximumSharedLifetime)
     await write(nil, releasing: lock) { [self, refreshed] (connection, left) throws(RedisTierError) in
       guard refreshed.milliseconds > 0 else { return false }
       if refreshed.isNotModified { return try put(refreshed, on: connection, timeout: left) }
@@ -333,7 +339,7 @@ final class SharedObjects: Sendable {
         object.epoch, Array(String(object.seq).utf8), refreshed.epoch, Array(String(refreshed.seq).utf8),
         refreshed.encodedFreshness(head: head), head, Array(String(refreshed.milliseconds).utf8),
       ]
-      return try FleetScripts.refresh.run(
+      return try SharingScripts.refresh.run(
         keys: [name("o:", object.key)], arguments, on: connection, timeout: left
       ).asInteger() > 0
     }

@@ -1,18 +1,18 @@
 import Synchronization
 
 /// A Lua script, which Redis runs by the digest that it returned when the script was loaded.
-final class Script: Sendable {
+package final class Script: Sendable {
   private let text: String
   private let digest = Mutex<[UInt8]?>(nil)
 
-  init(_ text: String) {
+  package init(_ text: String) {
     self.text = text
   }
 
   /// Runs the script. A server that does not know it loads it once.
   ///
   /// - Throws: `RedisTierError`. After a lost reply the script may have run, or may still run.
-  func run(
+  package func run(
     keys: [[UInt8]], _ arguments: [[UInt8]], on connection: RedisConnection, timeout: Duration? = nil
   ) throws(RedisTierError) -> RedisReply {
     let tail = [Array(String(keys.count).utf8)] + keys + arguments
