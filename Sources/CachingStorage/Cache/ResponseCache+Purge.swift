@@ -34,17 +34,20 @@ extension ResponseCache {
     guard let removalScope = scope.removalScope else {
       throw PurgeScopeError(description: "Nothing was purged: \(scope.mistake)")
     }
-    return try await purge(Removal(removalScope, isSoft: mode == .soft), timeout: timeout) { self.remove($0) }
+    return try await purge(removalScope, mode, timeout: timeout) { self.remove($0) }
   }
 
-  /// Posts a removal to the fleet, which `body` carries out on this machine.
+  /// Makes a removal that takes effect now, which `body` carries out on this machine, and posts it to the fleet.
   package func purge(
-    _ removal: Removal, timeout: Duration?, by body: @escaping @Sendable (Removal) -> Void
+    _ scope: RemovalScope, _ mode: PurgeMode, timeout: Duration?, by body: @escaping @Sendable (Removal) -> Void
   ) async throws -> FleetPurgeResult? {
-    try await onBlockingThread { [fleet = tiers.fleet] in
-      let announced = fleet?.announce([removal]) ?? []
-      body(removal)
-      return Result { try fleet?.purge(announced, timeout: timeout) }
+    let removal = Removal(scope, mode.effect(at: tiers.now))
+    return try await onBlockingThread { [fleet = tiers.fleet] () -> Result<FleetPurgeResult?, any Error> in
+      Result {
+        if let fleet { return try fleet.purge(removal, timeout: timeout) { body(removal) } }
+        body(removal)
+        return nil
+      }
     }.get()
   }
 
@@ -56,7 +59,7 @@ extension ResponseCache {
   /// Carries out a removal on this machine. The caller posts it to the fleet. Blocks.
   package func remove(_ removal: Removal) {
     // First, so that fetches in flight do not store what the removal covers.
-    clientState.revokeStorePermits(isSoft: removal.effect != .remove) { removal.scope.mayCover($0) }
+    clientState.revokeStorePermits(isSoft: !removal.isHard) { removal.scope.mayCover($0) }
     tiers.remove(removal)
   }
 

@@ -19,11 +19,8 @@ extension TieredStorage {
   }
 
   /// Removes on this machine by `body`, and posts the removals to the fleet, if there is one. Waits for at most 100 ms.
-  package func postingToFleet<Result>(_ removals: [Removal], _ body: () -> Result) -> Result {
-    guard let fleet else { return body() }
-    let announced = fleet.announce(removals)
-    defer { fleet.post(announced) }
-    return body()
+  package func postingToFleet(_ removals: [Removal], _ body: () -> Void) {
+    if let fleet { fleet.post(removals, body) } else { body() }
   }
 }
 

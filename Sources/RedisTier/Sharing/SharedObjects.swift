@@ -182,11 +182,7 @@ final class SharedObjects: Sendable {
     // A 304 need not name the groups of the representation, so any purge may cover it.
     if object.isNotModified { return object.seq >= last }
     return !history.mayCover(
-      request.key, after: object.seq, upTo: last, inEpoch: position.epochNumber,
-      isEquivalent: object.fields.contains("No-Vary-Search")
-    ) {
-      CacheGroups.groups(of: object.fields)
-    }
+      request.key, after: object.seq, upTo: last, inEpoch: position.epochNumber, fields: object.fields)
   }
 
   private static func milliseconds(_ duration: Duration) -> [UInt8] {

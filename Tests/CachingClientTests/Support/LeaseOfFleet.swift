@@ -8,11 +8,11 @@ final class LeaseOfFleet: FleetMembership {
   init(_ lease: FleetLease) { self.lease = lease }
 
   func start(_ node: FleetNode) {}
-  func announce(_ removals: [Removal]) -> [AnnouncedRemoval] { [] }
-  func purge(_ removals: [AnnouncedRemoval], timeout: Duration?) throws -> FleetPurgeResult {
-    FleetPurgeResult(confirmedCount: 0, expiredLeaseCount: 0)
+  func purge(_ removal: Removal, timeout: Duration?, _ removeHere: () -> Void) throws -> FleetPurgeResult {
+    removeHere()
+    return FleetPurgeResult(confirmedCount: 0, expiredLeaseCount: 0)
   }
-  func post(_ removals: [AnnouncedRemoval]) {}
+  func post(_ removals: [Removal], _ removeHere: () -> Void) { removeHere() }
   func send(_ request: OutgoingRequest, over transport: any Transport) async throws -> IncomingResponse {
     try await transport.send(request)
   }
