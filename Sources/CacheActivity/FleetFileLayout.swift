@@ -7,8 +7,8 @@ package enum FleetFileLayout {
   /// The file with the state of the fleet that a directory belongs to.
   package static let fileName = "LMDBURLCache.fleet"
 
-  /// `MLRCFLT3` on a little-endian machine. The last character is the version of the file.
-  package static let magic: UInt64 = 0x3354_4C46_4352_4C4D
+  /// `MLRCFLT4` on a little-endian machine. The last character is the version of the file.
+  package static let magic: UInt64 = 0x3454_4C46_4352_4C4D
   package static let headerByteCount = 4096
 
   /// The positions of the words in bytes. Those that change in use are in different cache lines.

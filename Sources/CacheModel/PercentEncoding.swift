@@ -19,24 +19,6 @@ enum PercentEncoding {
     }
   }
 
-  /// Returns the beginning of a key, or a key, with the digits of its path and query in upper case.
-  static func uppercasingDigits(inTargetOf key: [UInt8]) -> [UInt8] {
-    var key = key
-    let target = target(of: key)
-    key.withUnsafeMutableBufferPointer { uppercaseDigits(UnsafeMutableBufferPointer(rebasing: $0[target])) }
-    return key
-  }
-
-  /// The position of the path and query in the beginning of a key, or a key: from the second zero to the third.
-  private static func target(of key: [UInt8]) -> Range<Int> {
-    var start = 0
-    for _ in 0..<2 {
-      guard let zero = key[start...].firstIndex(of: 0) else { return key.count..<key.count }
-      start = zero + 1
-    }
-    return start..<(key[start...].firstIndex(of: 0) ?? key.count)
-  }
-
   /// Whether texts of one length are equal except for the case of digits.
   static func areEqual(_ text: UnsafePointer<UInt8>, _ other: UnsafePointer<UInt8>, count: Int) -> Bool {
     if memcmp(text, other, count) == 0 { return true }
@@ -54,17 +36,6 @@ enum PercentEncoding {
       }
     }
     return index == count
-  }
-
-  /// Whether a percent-encoding in the path and query of the beginning of a key, or a key, has a letter among its digits.
-  static func hasLetters(inTargetOf key: [UInt8]) -> Bool {
-    var rest = key[target(of: key)]
-    while let percent = rest.firstIndex(of: UInt8(ascii: "%")) {
-      let digits = rest[(percent + 1)...].prefix(2)
-      if digits.allSatisfy(isDigit), digits.contains(where: { $0 >= UInt8(ascii: "A") }) { return true }
-      rest = rest[(percent + 1)...]
-    }
-    return false
   }
 
   private static func isDigit(_ byte: UInt8) -> Bool {

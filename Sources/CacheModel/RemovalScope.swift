@@ -29,20 +29,27 @@ public enum RemovalScope: Sendable, Hashable {
   /// Covers no response. Takes the place of a removal that its process did not complete.
   package static let nothing = RemovalScope.since(Date(timeIntervalSinceReferenceDate: .infinity))
 
-  /// Whether the scope covers an entry. Calls `groups` only if the result depends on it.
+  /// Whether the scope covers a response. This is the only place that decides it.
   ///
   /// A scope of URLs with a query also covers the equivalent URLs of their path (No-Vary-Search), because a response that is
   /// stored for one of them may answer the others.
   ///
   /// Programs of different versions use a directory one after another, and their removals must mean the same. If this
   /// meaning changes, raise the version of the storage format and that of the fleet's log.
-  public func covers(key: some Collection<UInt8>, storedAt: Date, groups: () -> [String]) -> Bool {
+  ///
+  /// - Parameters:
+  ///   - key: The cache key of the response.
+  ///   - storedAt: When the response was last updated or stored.
+  ///   - fields: Returns the fields of the response; nil if they are unknown, so that any scope of fields covers them.
+  ///     Called only if the result depends on it.
+  public func covers(key: some Collection<UInt8>, storedAt: Date, fields: () -> HeaderFields?) -> Bool {
     switch self {
     case .everything: true
     case .since(let date): storedAt > date
     case .prefix(let prefix), .target(let prefix):
       key.starts(with: prefix) || RequestKey.isInSearchSpace(key, ofURLsWith: prefix)
-    case .group(let origin, let name): key.starts(with: origin) && groups().contains(name)
+    case .group(let origin, let name):
+      key.starts(with: origin) && Self.hasGroup(fields()) { $0 == name }
     case .key(let bytes): key.elementsEqual(bytes)
     case .resource(let bytes): RequestKey.isOfResource(key, bytes)
     case .digested(let beginning, let byteCount, let isWholeKey, let high, let low):
@@ -51,28 +58,41 @@ public enum RemovalScope: Sendable, Hashable {
         || !isWholeKey && RequestKey.isInSearchSpace(key, ofURLsWith: beginning)
     case .digestedGroup(let origin, let byteCount, let high, let low):
       key.starts(with: origin)
-        && groups().contains {
+        && Self.hasGroup(fields()) {
           $0.utf8.count == byteCount && Self.digest(of: Array($0.utf8)) == (high, low)
         }
     }
   }
 
-  /// Whether the scope may cover a response in flight. It is newer than any date, and its groups are unknown.
+  private static func hasGroup(_ fields: HeaderFields?, _ matches: (String) -> Bool) -> Bool {
+    fields.map { CacheGroups.groups(of: $0).contains(where: matches) } ?? true
+  }
+
+  /// Whether the scope may cover a response in flight. It is newer than any date, and its fields are unknown.
   package func mayCover(_ key: RequestKey) -> Bool {
-    switch self {
-    case .group(let origin, _), .digestedGroup(let origin, _, _, _): return key.bytes.starts(with: origin)
-    default: break
-    }
-    return covers(key: key.bytes, storedAt: .distantFuture) { [] }
+    covers(key: key.bytes, storedAt: .distantFuture) { nil }
   }
 
   /// The beginning of the covered keys; nil if keys of any host can be covered.
-  package var hostPrefix: [UInt8]? {
+  ///
+  /// The keys of spaces of equivalent URLs have the beginning ``path`` instead.
+  package var beginning: [UInt8]? {
     switch self {
-    case .prefix(let bytes), .target(let bytes), .key(let bytes), .resource(let bytes), .group(let bytes, _),
-      .digested(let bytes, _, _, _, _), .digestedGroup(let bytes, _, _, _):
+    case .prefix(let bytes), .target(let bytes), .key(let bytes), .group(let bytes, _),
+      .digested(let bytes, _, _, _, _),
+      .digestedGroup(let bytes, _, _, _):
       bytes
-    case .everything, .since: nil
+    case .resource(let bytes): Array(RequestKey(storedBytes: bytes).targetPrefix)
+    default: nil
+    }
+  }
+
+  /// The path whose equivalent URLs the scope covers; nil if there is none, or all covered keys have the ``beginning``.
+  var path: ArraySlice<UInt8>? {
+    switch self {
+    case .prefix, .target, .resource, .digested(_, _, isWholeKey: false, _, _):
+      beginning.flatMap { RequestKey.path(ofURLsWith: $0) }
+    default: nil
     }
   }
 
@@ -86,38 +106,11 @@ public enum RemovalScope: Sendable, Hashable {
     }
   }
 
-  private static func digest(of bytes: [UInt8]) -> (high: UInt64, low: UInt64) {
+  static func digest(of bytes: [UInt8]) -> (high: UInt64, low: UInt64) {
     bytes.withUnsafeBytes { XXHash.digest128($0) }
   }
 
-  private static let maximumByteCount = 448
-  private static let digestedBeginningByteCount = 384
-
-  /// The scope, or a shorter one that covers at least as much, because the removal log stores no long keys.
-  package var abbreviated: RemovalScope {
-    switch self {
-    case .everything, .since, .digested, .digestedGroup:
-      return self
-    case .prefix(let bytes), .target(let bytes), .key(let bytes):
-      guard bytes.count > Self.maximumByteCount else { return self }
-      let digest = Self.digest(of: bytes)
-      var isWholeKey = false
-      if case .key = self { isWholeKey = true }
-      return .digested(
-        beginning: Array(bytes.prefix(Self.digestedBeginningByteCount)), byteCount: UInt64(bytes.count),
-        isWholeKey: isWholeKey, digest: digest.high, digest.low)
-    case .resource(let bytes):
-      if bytes.count <= Self.maximumByteCount { return self }
-      return RemovalScope.target(Array(RequestKey(storedBytes: bytes).targetPrefix)).abbreviated
-    case .group(let origin, let name):
-      if origin.count + name.utf8.count <= Self.maximumByteCount { return self }
-      // No host of the public domain name system makes an origin this long.
-      guard origin.count <= Self.maximumByteCount else { return .prefix(Array(origin.prefix(Self.maximumByteCount))) }
-      let digest = Self.digest(of: Array(name.utf8))
-      return .digestedGroup(
-        origin: origin, byteCount: UInt64(name.utf8.count), digest: digest.high, digest.low)
-    }
-  }
+  // MARK: Creating
 
   /// Covers all responses of a host, with any scheme and port. Not those of its subdomains.
   ///
@@ -152,87 +145,30 @@ public enum RemovalScope: Sendable, Hashable {
   public static func group(_ name: String, ofOrigin url: URL) -> RemovalScope? {
     RequestKey.prefix(url: url, isOrigin: true).map { .group(origin: $0, name: name) }
   }
+}
 
-  private enum Tag: UInt8 {
-    case everything = 1
-    case since, prefix, group, target, key, digestedAsSpelled, digestedGroup
-    /// Of keys with letters among the digits of percent-encoding, and of keys that the scope does not have as a whole.
-    ///
-    /// Earlier versions, which may be in the same fleet, have these digits as a URL spells them. They do not know these
-    /// tags, and remove everything.
-    case encodedPrefix, encodedTarget, encodedKey, digested
-    case resource
-  }
+extension RemovalScope: CustomStringConvertible {
+  /// The scope as in the options of `urlcache purge`, such as `host api.example.com`. It contains the query of a URL.
+  public var description: String { summary.value.isEmpty ? summary.kind : "\(summary.kind) \(summary.value)" }
 
-  package var encoded: [UInt8] {
-    var writer = ByteWriter()
+  /// The scope in words and URLs, as in the options of `urlcache purge`.
+  ///
+  /// It contains the query, so do not write it to default logs.
+  package var summary: (kind: String, value: String) {
+    func url(_ bytes: [UInt8]) -> String { RequestKey(storedBytes: bytes + [0, 0, 0]).urlString }
     switch self {
-    case .everything: return [Tag.everything.rawValue]
-    case .prefix(let prefix): return [Self.tag(.prefix, or: .encodedPrefix, for: prefix)] + prefix
-    case .target(let prefix): return [Self.tag(.target, or: .encodedTarget, for: prefix)] + prefix
-    case .key(let key): return [Self.tag(.key, or: .encodedKey, for: key)] + key
-    case .resource(let key): return [Tag.resource.rawValue] + key
-    case .since(let date):
-      writer.append(Tag.since.rawValue)
-      writer.append(date.timeIntervalSinceReferenceDate)
-    case .group(let origin, let name):
-      writer.append(Tag.group.rawValue)
-      writer.append(counted: name)
-      writer.bytes += origin
-    case .digested(let beginning, let byteCount, let isWholeKey, let high, let low):
-      writer.append(Tag.digested.rawValue)
-      writer.append(UInt8(isWholeKey ? 1 : 0))
-      for number in [byteCount, high, low] { writer.append(number) }
-      writer.bytes += beginning
-    case .digestedGroup(let origin, let byteCount, let high, let low):
-      writer.append(Tag.digestedGroup.rawValue)
-      for number in [byteCount, high, low] { writer.append(number) }
-      writer.bytes += origin
-    }
-    return writer.bytes
-  }
-
-  private static func tag(_ tag: Tag, or encoded: Tag, for bytes: [UInt8]) -> UInt8 {
-    PercentEncoding.hasLetters(inTargetOf: bytes) ? encoded.rawValue : tag.rawValue
-  }
-
-  /// Decodes ``encoded``; nil if the bytes are malformed. A scope of an unknown kind counts as everything.
-  package init?(encoded bytes: UnsafeRawBufferPointer) {
-    var reader = ByteReader(bytes)
-    guard let number = reader.read(UInt8.self) else { return nil }
-    guard let tag = Tag(rawValue: number) else {
-      self = .everything
-      return
-    }
-    // The bytes of an earlier version may have lowercase digits.
-    var rest: [UInt8] { PercentEncoding.uppercasingDigits(inTargetOf: [UInt8](bytes[reader.offset...])) }
-    switch tag {
-    case .everything: self = .everything
-    case .since:
-      guard let seconds = reader.readDouble() else { return nil }
-      self = .since(Date(timeIntervalSinceReferenceDate: seconds))
-    case .prefix, .encodedPrefix: self = .prefix(rest)
-    case .group:
-      guard let name = reader.readCountedString() else { return nil }
-      self = .group(origin: rest, name: name)
-    case .target, .encodedTarget: self = .target(rest)
-    case .key, .encodedKey: self = .key(rest)
-    case .digestedAsSpelled:
-      // The digest is that of other bytes if these have lowercase digits. Cover at least as much.
-      guard reader.readBytes(25) != nil else { return nil }
-      self = .prefix(Array(rest.prefix { $0 != UInt8(ascii: "%") }))
-    case .resource: self = .resource(rest)
-    case .digested:
-      guard let isWholeKey = reader.read(UInt8.self), let byteCount = reader.read(UInt64.self),
-        let high = reader.read(UInt64.self), let low = reader.read(UInt64.self)
-      else { return nil }
-      self = .digested(
-        beginning: rest, byteCount: byteCount, isWholeKey: isWholeKey != 0, digest: high, low)
-    case .digestedGroup:
-      guard let byteCount = reader.read(UInt64.self), let high = reader.read(UInt64.self),
-        let low = reader.read(UInt64.self)
-      else { return nil }
-      self = .digestedGroup(origin: rest, byteCount: byteCount, digest: high, low)
+    case .everything: return ("all", "")
+    case .since(let date): return ("since", date.formatted(.iso8601))
+    case .prefix(let bytes):
+      guard bytes.last == 0, bytes.dropLast().contains(0) == false else { return ("prefix", url(bytes)) }
+      return ("host", String(decoding: bytes.dropLast(), as: UTF8.self))
+    case .group(let origin, let name): return ("group", "\(name) of \(url(origin))")
+    case .target(let bytes): return ("url", url(bytes))
+    case .key(let bytes), .resource(let bytes): return ("request", RequestKey(storedBytes: bytes).description)
+    case .digested(let beginning, let byteCount, _, _, _):
+      return ("prefix", "\(url(beginning))… (\(byteCount) bytes)")
+    case .digestedGroup(let origin, let byteCount, _, _):
+      return ("group", "a name of \(byteCount) bytes, of \(url(origin))")
     }
   }
 }

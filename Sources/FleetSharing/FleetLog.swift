@@ -1,5 +1,6 @@
 import CacheModel
 import FleetRedis
+import HTTPCaching
 
 /// The log of purges that a machine follows, as far as shared responses depend on it.
 package protocol FleetLog: Sendable {
@@ -11,11 +12,8 @@ package protocol FleetLog: Sendable {
   ///
   /// - Parameters:
   ///   - number: The number at which the response was requested, in the epoch of the position.
-  ///   - isEquivalent: Whether the response is also one for equivalent URLs (No-Vary-Search).
-  ///   - groups: Returns the cache groups of the response. Called only if there are purges of groups.
-  func mayCover(
-    _ key: RequestKey, after number: UInt64, since position: LogPosition, isEquivalent: Bool, groups: () -> [String]
-  ) -> Bool
+  ///   - fields: The fields of the response. With No-Vary-Search it is also one for equivalent URLs.
+  func mayCover(_ key: RequestKey, after number: UInt64, since position: LogPosition, fields: HeaderFields) -> Bool
 
   /// Whether there is a purge after a number; also if another epoch has begun since a position.
   func hasPurge(after number: UInt64, since position: LogPosition) -> Bool

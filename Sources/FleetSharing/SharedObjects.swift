@@ -188,11 +188,7 @@ final class SharedObjects: Sendable {
     else { return false }
     // A 304 need not name the groups of the representation, so any purge may cover it.
     if object.isNotModified { return !log.hasPurge(after: object.seq, since: position) }
-    return !log.mayCover(
-      request.key, after: object.seq, since: position, isEquivalent: object.fields.contains("No-Vary-Search")
-    ) {
-      CacheGroups.groups(of: object.fields)
-    }
+    return !log.mayCover(request.key, after: object.seq, since: position, fields: object.fields)
   }
 
   private static func milliseconds(_ duration: Duration) -> [UInt8] {

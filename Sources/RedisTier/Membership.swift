@@ -22,13 +22,13 @@ final class Membership: FleetMembership {
 
   /// The removals that this process is about to post in the background.
   private struct Posting {
-    var removals: [AnnouncedRemoval] = []
+    var purges: [Purge] = []
     var isRunning = false
     /// Whether the last one could not be posted.
     var isFailing = false
     /// How many were added, and how many of them are posted or left to the follower.
     var addedCount = 0
-    var doneCount: Int { addedCount - removals.count }
+    var doneCount: Int { addedCount - purges.count }
   }
 
   init(_ settings: FleetSettings, file: FleetFile, node: FleetNode) {
@@ -60,50 +60,50 @@ final class Membership: FleetMembership {
 
   // MARK: Purges
 
-  func announce(_ removals: [Removal]) -> [AnnouncedRemoval] { file.unposted.announce(removals) }
-
-  func purge(_ removals: [AnnouncedRemoval], timeout: Duration?) throws -> FleetPurgeResult {
-    var result = FleetPurgeResult(confirmedCount: 0, expiredLeaseCount: 0)
-    for (index, removal) in removals.enumerated() {
-      do throws(RedisTierError) {
-        result = try poster.purge(removal.removal, id: RandomID(bytes: removal.id), timeout: timeout)
-      } catch {
-        if error.code == .unconfirmed {
-          node.activity.add(1, .postedPurges)
-          file.unposted.makeDurable([removal])
-        }
-        file.unposted.handOver(Array(removals[(error.code == .unconfirmed ? index + 1 : index)...]))
-        throw error
-      }
+  func purge(_ removal: Removal, timeout: Duration?, _ removeHere: () -> Void) throws -> FleetPurgeResult {
+    let purge = file.unposted.announce(removal)
+    removeHere()
+    do throws(RedisTierError) {
+      let result = try poster.purge(purge, timeout: timeout)
       node.activity.add(1, .postedPurges)
+      return result
+    } catch {
+      if error.code == .unconfirmed {
+        node.activity.add(1, .postedPurges)
+        file.unposted.makeDurable([purge])
+      } else {
+        file.unposted.handOver([purge])
+      }
+      throw error
     }
-    return result
   }
 
-  func post(_ removals: [AnnouncedRemoval]) {
-    guard !removals.isEmpty else { return }
+  func post(_ removals: [Removal], _ removeHere: () -> Void) {
+    let purges = removals.map { file.unposted.announce($0) }
+    removeHere()
+    guard !purges.isEmpty else { return }
     let (target, starts, isFailing) = posting.withLock { state in
-      state.removals += removals
-      state.addedCount += removals.count
+      state.purges += purges
+      state.addedCount += purges.count
       defer { state.isRunning = true }
       return (state.addedCount, !state.isRunning, state.isFailing)
     }
     if starts { DispatchQueue(label: "LMDBURLCache.fleet").async { [self] in postAll() } }
-    guard !isFailing else { return file.unposted.handOver(removals) }
+    guard !isFailing else { return file.unposted.handOver(purges) }
     let isDone = posting.wait(timeout: .milliseconds(100)) { $0.doneCount >= target ? true : nil } ?? false
-    if !isDone { file.unposted.makeDurable(removals) }
+    if !isDone { file.unposted.makeDurable(purges) }
   }
 
   /// Posts removals one after another. Leaves them to the follower when Redis cannot be reached.
   private func postAll() {
-    while let removal = nextToPost() {
+    while let purge = nextToPost() {
       do throws(RedisTierError) {
-        _ = try poster.purge(removal.removal, id: RandomID(bytes: removal.id), timeout: .milliseconds(100))
+        _ = try poster.purge(purge, timeout: .milliseconds(100))
         noteDone()
       } catch {
         if error.code == .unconfirmed {
           // A machine lags, so the removal may be kept for longer.
-          file.unposted.makeDurable([removal])
+          file.unposted.makeDurable([purge])
           noteDone()
         } else {
           noteFailure(error)
@@ -112,26 +112,26 @@ final class Membership: FleetMembership {
     }
   }
 
-  private func nextToPost() -> AnnouncedRemoval? {
+  private func nextToPost() -> Purge? {
     posting.withLock { state in
-      if state.removals.isEmpty { state.isRunning = false }
-      return state.removals.first
+      if state.purges.isEmpty { state.isRunning = false }
+      return state.purges.first
     }
   }
 
   private func noteDone() {
     node.activity.add(1, .postedPurges)
     posting.update { state in
-      state.removals.removeFirst()
+      state.purges.removeFirst()
       state.isFailing = false
     }
   }
 
   private func noteFailure(_ error: RedisTierError) {
-    let (removals, isFirst) = posting.withLock { ($0.removals, !$0.isFailing) }
-    file.unposted.handOver(removals)
+    let (purges, isFirst) = posting.withLock { ($0.purges, !$0.isFailing) }
+    file.unposted.handOver(purges)
     posting.update { state in
-      state.removals.removeFirst(removals.count)
+      state.purges.removeFirst(purges.count)
       state.isFailing = true
     }
     guard isFirst else { return }

@@ -13,9 +13,8 @@ enum ListCommand: Command {
       with the fields that change its meaning. Queries that an unsafe request has invalidated are listed until they are
       evicted. Other processes can use the cache at the same time. Nothing is changed, and no cache is created.
 
-      SCOPE and FILTER are those of 'urlcache purge', so that a list shows what a purge would cover. SCOPE is one of
-      --url, --since, --host, --prefix, and --group with --origin. FILTER is --status, --type or --path, and all that are
-      given must match.
+      SCOPE and FILTER are those of 'urlcache purge', so that a list shows what a purge would cover. FILTER is --status,
+      --type or --path, and all that are given must match.
 
       WHEN is \(TimeArgument.forms).
 

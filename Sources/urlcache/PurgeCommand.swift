@@ -13,10 +13,8 @@ enum PurgeCommand: Command {
       "DIR --fleet URL FILTER... [--soft] [--timeout SECONDS] [OPTION]...",
     ],
     discussion: """
-      Removes the responses in SCOPE from the cache in DIR, and prints how many were removed. SCOPE is one of
-
-        --url URL        --host HOST      --group NAME --origin URL
-        --prefix URL     --since WHEN     --all
+      Removes the responses in SCOPE from the cache in DIR, and prints how many were removed. SCOPE is
+      \(ResponseSelection.scopeWords).
 
       FILTER selects responses of SCOPE, or of all:
 
@@ -75,7 +73,7 @@ enum PurgeCommand: Command {
     let selection = try ResponseSelection(arguments)
     guard !selection.isEmpty else {
       throw UsageError(
-        "say what to purge: one of --url, --since, --host, --prefix, --group and --all, or --status, --type or --path")
+        "say what to purge: \(ResponseSelection.scopeWords), or --status, --type or --path")
     }
     let mode: PurgeMode = arguments.has("soft") ? .soft : .hard
     if arguments.has("fleet") {

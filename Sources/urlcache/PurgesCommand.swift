@@ -41,11 +41,11 @@ enum PurgesCommand: Command {
     let end = "The last removal has number \(Format.count(overview.lastSequence)).\n"
     guard !overview.removals.isEmpty else { return "No removal is in force. " + end }
     var rows = [["NUMBER", "STAGE", "LEFT", "SIZE", "SCOPE"]]
-    for removal in overview.removals {
-      let scope = removal.scope.summary
+    for found in overview.removals {
+      let scope = found.removal.scope.summary
       rows.append([
-        removal.sequence.map { String($0) } ?? "-", word(removal), Format.count(removal.entryCount),
-        Format.bytes(removal.byteCount),
+        found.sequence.map { String($0) } ?? "-", word(found), Format.count(found.entryCount),
+        Format.bytes(found.byteCount),
         Format.visible(scope.value.isEmpty ? scope.kind : "\(scope.kind) \(scope.value)"),
       ])
     }
@@ -57,20 +57,20 @@ enum PurgesCommand: Command {
       "directory": .string(path), "lastNumber": .number(overview.lastSequence),
       "lastAppliedNumber": .number(overview.lastApplied), "logCapacity": .number(overview.logCapacity),
       "removals": .array(
-        overview.removals.map { removal in
+        overview.removals.map { found in
           [
-            "number": .number(removal.sequence),
-            "stage": .string(word(removal)), "entryCount": .number(removal.entryCount),
-            "bodyByteCount": .number(removal.byteCount), "kind": .string(removal.scope.summary.kind),
-            "value": .string(removal.scope.summary.value),
+            "number": .number(found.sequence),
+            "stage": .string(word(found)), "entryCount": .number(found.entryCount),
+            "bodyByteCount": .number(found.byteCount), "kind": .string(found.removal.scope.summary.kind),
+            "value": .string(found.removal.scope.summary.value),
           ]
         }),
     ]
   }
 
-  private static func word(_ removal: RemovalInForce) -> String {
-    switch removal.stage {
-    case .logged: removal.isSoft ? "logged-soft" : "logged"
+  private static func word(_ found: RemovalInForce) -> String {
+    switch found.stage {
+    case .logged: found.removal.isHard ? "logged" : "logged-soft"
     case .deleting: "deleting"
     case .marking: "marking"
     }

@@ -249,7 +249,7 @@ struct NoVarySearchClientTests {
     let equivalent = try equivalentKey("https://example.com/a?y=2", partition: "p")
     let other = try equivalentKey("https://example.com/ab?y=2")
     func covers(_ scope: RemovalScope?, _ key: RequestKey) -> Bool {
-      scope?.covers(key: key.bytes, storedAt: Date()) { [] } ?? false
+      scope?.covers(key: key.bytes, storedAt: Date()) { [:] } ?? false
     }
     for text in ["https://example.com/a?x=1", "https://example.com/a?", "https://example.com/a?z"] {
       let url = try #require(URL(string: text))

@@ -26,7 +26,7 @@ struct FleetToolTests {
     let cut = try Machine(fleet.directory.appendingPathComponent("3"), tier)
     await wait { cut.hasLease }
     proxy.cut()
-    one.membership.post(one.membership.announce([Removal(.everything)]))
+    one.membership.post([Removal(.everything)]) {}
     await wait { other.counts.receivedPurges == 1 }
     let json = try tool("fleet", "status", fleet.redis.url, "--json").json()
     #expect(json["fleet"] as? String == "default")

@@ -72,7 +72,9 @@ struct MachineFailureTests {
     isFailing.set(true)
     let poster = PurgePoster(settings)
     func purge() async throws -> FleetPurgeResult {
-      try await onBlockingThread { Result { try poster.purge(Removal(.host("a.example")), timeout: nil) } }.get()
+      try await onBlockingThread {
+        Result { try poster.purge(Purge(removal: Removal(.host("a.example"))), timeout: nil) }
+      }.get()
     }
     // The machine leaves, so that purges do not wait for it again and again.
     for _ in 0..<2 { #expect(try await purge().expiredLeaseCount == 0) }
@@ -95,7 +97,7 @@ struct MachineFailureTests {
       remove: { _ in
         guard let position = file.position(ofTag: file.tag) else { return true }
         let last = file.lastAnnounced(inEpochOf: position)
-        let scope = last.flatMap { file.scope(ofPurge: $0, inEpoch: position.epochNumber) }
+        let scope = last.flatMap { file.removal(ofPurge: $0, inEpoch: position.epochNumber)?.scope }
         known.withLock { $0.append((position.cursor, last, scope)) }
         return true
       }, log: { _ in }, activity: ActivityReference())
@@ -107,7 +109,7 @@ struct MachineFailureTests {
     let poster = PurgePoster(settings)
     for _ in 0..<2 {
       let result = await onBlockingThread {
-        Result { try poster.purge(Removal(.host("a.example")), timeout: nil) }
+        Result { try poster.purge(Purge(removal: Removal(.host("a.example"))), timeout: nil) }
       }
       #expect(try result.get().confirmedCount == 1)
     }
@@ -150,7 +152,7 @@ struct MachineFailureTests {
     let name = file.node.text
     try fleet.mature()
     let result = await onBlockingThread {
-      Result { try PurgePoster(settings).purge(Removal(.host("a.example")), timeout: nil) }
+      Result { try PurgePoster(settings).purge(Purge(removal: Removal(.host("a.example"))), timeout: nil) }
     }
     #expect(try result.get().confirmedCount == 1)
     try await wait { try fleet.redis.command("ZSCORE", "lmuc:{default}:acks", name) == .bytes(Array("1".utf8)) }
@@ -221,21 +223,23 @@ struct MachineFailureTests {
 /// The effect of wall clocks that are wrong.
 @Suite("Clocks in a fleet")
 struct FleetClockTests {
-  @Test("A purge by date covers everything on a machine whose clock is wrong, as does a purge of a later version")
+  @Test("A purge by date covers everything on a machine whose clock is wrong, and a soft one counts from its receipt")
   func dates() throws {
-    let date = Date(timeIntervalSince1970: 1_000_000_000)
-    func removal(_ scope: [UInt8], isSoft: Bool, isClockOff: Bool) -> Removal {
-      LogEntry(number: 1, id: RandomID(), isSoft: isSoft, scope: scope).removal(isClockOff: isClockOff)
+    let since = RemovalScope.since(Date(timeIntervalSince1970: 1_000_000_000))
+    let host = RemovalScope.host("a.example")
+    func purge(_ scope: RemovalScope, isClockOff: Bool) -> Removal {
+      Purge(removal: Removal(scope)).removalHere(isClockOff: isClockOff)
     }
-    let since = RemovalScope.since(date)
-    for isSoft in [false, true] {
-      #expect(removal(since.encodedBytes, isSoft: isSoft, isClockOff: false) == Removal(since, isSoft: isSoft))
-      #expect(
-        removal(since.encodedBytes, isSoft: isSoft, isClockOff: true) == Removal(.everything, isSoft: isSoft))
-      let host = RemovalScope.host("a.example")
-      #expect(removal(host.encodedBytes, isSoft: isSoft, isClockOff: true) == Removal(host, isSoft: isSoft))
-      #expect(removal([255], isSoft: isSoft, isClockOff: false) == Removal(.everything, isSoft: isSoft))
+    #expect(purge(since, isClockOff: false) == Removal(since))
+    #expect(purge(since, isClockOff: true) == Removal(.everything))
+    #expect(purge(host, isClockOff: true) == Removal(host))
+    let sent = Purge(removal: Removal(host, .stale(since: .distantPast)))
+    let start = Date()
+    guard case .stale(let date) = sent.removalHere(isClockOff: false).effect else {
+      Issue.record("The soft purge became a hard one.")
+      return
     }
+    #expect((start...Date()).contains(date))
   }
 
   @Test("An error of the fleet file names the call that failed, and its cause")

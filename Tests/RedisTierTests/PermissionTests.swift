@@ -37,7 +37,7 @@ struct PermissionTests {
     func bytes(_ texts: String...) -> [[UInt8]] { texts.map { Array($0.utf8) } }
     let scripts: [(Script, [[UInt8]])] = [
       (FleetScripts.renew, [node] + bytes("", "0", "", "10", "0", "host")),
-      (FleetScripts.post, bytes(RandomID().text, "0", "scope", "10")),
+      (FleetScripts.post, bytes(RandomID().text, "removal", "10")),
       (FleetScripts.finish, bytes(RandomID().text, "epoch", "1", "0")), (FleetScripts.leave, [node]),
       (FleetScripts.sweep, []),
     ]

@@ -75,8 +75,8 @@ struct TakeoverTests {
     #expect(!old.extendLease(to: now + 9_000_000_000))
     #expect(new.deadline == deadline)
     let second = try #require(new.begin(epoch: Array("second".utf8), cursor: 1, ofStore: 7, replacing: stale))
-    let scope = RemovalScope.host("a.example")
-    try new.keep(LogEntry(number: 2, id: RandomID(), scope: scope.encodedBytes), inEpoch: second)
+    let purge = Purge(removal: Removal(.host("a.example")))
+    try new.keep(purge, number: 2, inEpoch: second)
     new.announce(upTo: 2, inEpoch: second)
     let position = try #require(new.position(ofTag: new.tag))
     // Each step of the old one, wherever it was suspended.
@@ -85,9 +85,9 @@ struct TakeoverTests {
     old.announce(upTo: 9, inEpoch: first)
     #expect(new.position(ofTag: new.tag) == position && position.epoch == Array("second".utf8))
     #expect(new.lastAnnounced(inEpochOf: position) == 2)
-    #expect(new.scope(ofPurge: 2, inEpoch: second) == scope)
-    try old.keep(LogEntry(number: 2, id: RandomID(), scope: []), inEpoch: first)
-    #expect(new.scope(ofPurge: 2, inEpoch: second) == nil)
+    #expect(new.removal(ofPurge: 2, inEpoch: second) == purge.removal)
+    try old.keep(purge, number: 2, inEpoch: first)
+    #expect(new.removal(ofPurge: 2, inEpoch: second) == nil)
     #expect(new.advance(to: 2, inEpoch: second))
     // It can follow again when the new one has ended.
     old.stopFollowing()

@@ -124,34 +124,31 @@ struct UnpostedRemovalTests {
     let file = try FleetFile(directory: try fleet.makeDirectory("1"), settings: try fleet.tier().settings)
     let removals = file.unposted
     let wait: UInt64 = 1_000_000_000
-    let announced = removals.announce([Removal(.host("a.example")), Removal(.host("b.example"))])
-    let entries = announced.enumerated().map { index, removal in
-      LogEntry(
-        number: UInt64(index) + 5, id: RandomID(bytes: removal.id), scope: removal.removal.scope.encodedBytes)
-    }
+    let purges = ["a.example", "b.example"].map { removals.announce(Removal(.host($0))) }
+    func announceAnother() -> [Int] { removals.slots(of: [removals.announce(Removal(.everything))]) }
     func settle(epoch: UInt64 = 1, confirmed: UInt64 = 0, after time: UInt64 = 0) {
       removals.settle(inEpoch: epoch, confirmedUpTo: confirmed, renewedAt: BootClock.now + time, wait: wait)
     }
-    removals.noteReceived(Array(entries.prefix(1)), inEpoch: 1)
+    removals.noteReceived(Array(purges.prefix(1)), after: 4, inEpoch: 1)
     #expect(removals.hasPending && removals.hasReceived)
-    removals.noteReceived(entries, inEpoch: 1)
+    removals.noteReceived(purges, after: 4, inEpoch: 1)
     #expect(!removals.hasPending)
     settle(confirmed: 4)
-    #expect(removals.announce([Removal(.everything)]).map(\.slot) == [2])
+    #expect(announceAnother() == [2])
     // A machine confirms the first one only.
     settle(confirmed: 5)
     #expect(removals.hasReceived)
-    #expect(removals.announce([Removal(.everything)]).map(\.slot) == [0])
+    #expect(announceAnother() == [0])
     // The epoch ends, so the other one is to be posted again, at once.
     settle(epoch: 2, confirmed: 100, after: 2 * wait)
     #expect(!removals.hasReceived)
     #expect(removals.overdue().map(\.removal) == [Removal(.host("b.example"))])
-    removals.noteReceived(Array(entries.suffix(1)), inEpoch: 2)
+    removals.noteReceived(Array(purges.suffix(1)), after: 5, inEpoch: 2)
     settle(epoch: 2, after: wait - 1_000_000)
     #expect(removals.hasReceived)
     settle(epoch: 2, after: wait + 1_000_000)
     #expect(!removals.hasReceived)
-    #expect(removals.announce([Removal(.everything)]).map(\.slot) == [1])
+    #expect(announceAnother() == [1])
   }
 
   @Test("A received removal is posted again after a restart of the machine")
@@ -161,9 +158,8 @@ struct UnpostedRemovalTests {
     let directory = try fleet.makeDirectory("1")
     var file: FleetFile? = try FleetFile(directory: directory, settings: settings)
     let removal = Removal(.host("a.example"))
-    let announced = try #require(file?.unposted.announce([removal]))
-    let entry = LogEntry(number: 1, id: RandomID(bytes: announced[0].id), scope: removal.scope.encodedBytes)
-    file?.unposted.noteReceived([entry], inEpoch: 1)
+    let purge = try #require(file?.unposted.announce(removal))
+    file?.unposted.noteReceived([purge], after: 0, inEpoch: 1)
     file = nil
     try fleet.forgetBoot(of: "1")
     let restarted = try FleetFile(directory: directory, settings: settings)
@@ -177,13 +173,12 @@ struct UnpostedRemovalTests {
     let directory = try fleet.makeDirectory("1")
     let file = try FleetFile(directory: directory, settings: settings)
     let scopes = (0..<UnpostedRemovals.slotCount).map { RemovalScope.host("\($0).example") }
-    let removals = scopes.enumerated().map { Removal($1, isSoft: $0 % 2 == 0) }
-    let announced = file.unposted.announce(removals)
-    let usedSlots = Set(announced.compactMap(\.slot))
-    #expect(usedSlots.count == removals.count)
+    let removals = scopes.enumerated().map { Removal($1, $0 % 2 == 0 ? .stale(since: .distantPast) : .removed) }
+    let announced = removals.map { file.unposted.announce($0) }
+    #expect(file.unposted.slots(of: announced).count == removals.count)
     // No process of the machine has had the time to post them.
     #expect(file.unposted.hasPending && file.unposted.overdue().isEmpty)
-    #expect(file.unposted.announce([Removal(.host("b.example"))]).map(\.slot) == [nil])
+    #expect(file.unposted.slots(of: [file.unposted.announce(Removal(.host("b.example")))]).isEmpty)
     // Another process has them, too.
     let second = try FleetFile(directory: directory, settings: settings)
     #expect(second.unposted.hasPending)
@@ -203,15 +198,17 @@ struct UnpostedRemovalTests {
     defer { follower.stop() }
     await wait { !second.unposted.hasPending }
     // A machine that joins suspects everything first.
-    let purges = received.withLock { $0.filter { $0.effect != .suspect } }
+    let purges = received.withLock { $0.filter { $0.effect != .suspect } }.map { removal in
+      // A soft one counts from when this machine received it.
+      Removal(removal.scope, removal.isHard ? .removed : .stale(since: .distantPast))
+    }
     #expect(purges.count == removals.count + 1)
     let areAllReceived = Set(purges) == Set(removals + [Removal(.everything)])
     #expect(areAllReceived)
     // The slots are free again when all machines have confirmed the purges.
     try fleet.mature()
     await wait { !second.unposted.hasReceived }
-    let slots = second.unposted.announce(removals).compactMap(\.slot)
-    #expect(slots.count == removals.count)
+    #expect(second.unposted.slots(of: removals.map { second.unposted.announce($0) }).count == removals.count)
   }
 
   @Test("Unposted removals survive a restart of the machine, and those that did not reach the disk do not")
@@ -221,7 +218,7 @@ struct UnpostedRemovalTests {
     let directory = try fleet.makeDirectory("1")
     var file: FleetFile? = try FleetFile(directory: directory, settings: settings)
     let removals = ["a.example", "b.example"].map { Removal(.host($0)) }
-    let announced = try #require(file?.unposted.announce(removals))
+    let announced = removals.compactMap { file?.unposted.announce($0) }
     file?.unposted.makeDurable(announced)
     file = nil
     try fleet.forgetBoot(of: "1")
@@ -229,7 +226,7 @@ struct UnpostedRemovalTests {
     try fleet.write(Data(count: 512), at: 73_728, ofFleetFile: "1")
     let restarted = try FleetFile(directory: directory, settings: settings)
     #expect(restarted.unposted.overdue().map(\.removal) == [removals[1]])
-    #expect(restarted.unposted.announce(removals).map(\.slot) == [0, 2])
+    #expect(restarted.unposted.slots(of: removals.map { restarted.unposted.announce($0) }) == [0, 2])
   }
 
   @Test("Processes that announce removals at the same time use different slots")
@@ -238,14 +235,14 @@ struct UnpostedRemovalTests {
     let settings = try fleet.tier().settings
     let directory = try fleet.makeDirectory("1")
     let files = try (0..<4).map { _ in try FleetFile(directory: directory, settings: settings) }
-    let slots = Mutex<[Int?]>([])
+    let purges = Mutex<[Purge]>([])
     DispatchQueue.concurrentPerform(iterations: files.count) { index in
       for _ in 0..<UnpostedRemovals.slotCount / files.count {
-        let announced = files[index].unposted.announce([Removal(.everything)])
-        slots.withLock { $0 += announced.map(\.slot) }
+        let purge = files[index].unposted.announce(Removal(.everything))
+        purges.withLock { $0.append(purge) }
       }
     }
     let count = UnpostedRemovals.slotCount / files.count * files.count
-    #expect(Set(slots.withLock { $0 }) == Set(0..<count))
+    #expect(files[0].unposted.slots(of: purges.withLock { $0 }) == Array(0..<count))
   }
 }

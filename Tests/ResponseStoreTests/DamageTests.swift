@@ -313,7 +313,7 @@ struct DamageTests {
     // Retains the database only for the call, so that the store can be reopened.
     func addTombstone(to file: RecordDatabase) throws {
       try file.write { (transaction) throws(LMDBError) in
-        try file.meta.put([1, 2, 3], for: MetaKey.tombstone(1, .hard), in: transaction)
+        try file.meta.put([1, 2, 3], for: MetaKey.tombstone(1), in: transaction)
         try file.change(in: transaction) { $0.counters.lastTombstoneChange = transaction.id }
       }
     }
@@ -351,7 +351,7 @@ struct DamageTests {
         }
         if bytes != fixtureHead.bytes { #expect(!head.hasRightChecksum) }
       }
-      bytes.withUnsafeBytes { _ = RemovalScope(encoded: $0) }
+      bytes.withUnsafeBytes { _ = Removal(encoded: $0) }
     }
   }
 }

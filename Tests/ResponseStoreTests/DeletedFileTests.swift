@@ -112,22 +112,28 @@ struct DeletedFileTests {
 
   @Test("A removal does not count as done if the lock file was deleted before the removal was logged")
   func removalMeanwhile() throws {
-    // The clock is read before the removal is logged.
-    let deleted = Mutex<String?>(nil)
-    let now = Date()
-    let fixture = try StoreFixture {
-      $0.clock = {
-        deleted.withLock { path in _ = path.map { unlink($0) } }
-        return now
-      }
-    }
+    let fixture = try StoreFixture()
     defer { fixture.finish() }
     fixture.store.store(fixture.response("http://removed.example/"))
     fixture.drain()
-    deleted.withLock { $0 = fixture.path("users.lock") }
+    // The removal waits for the lock of the log until the file is deleted.
+    let log = open(fixture.dataPath(RemovalLog.name), O_RDWR | O_CLOEXEC)
+    defer { close(log) }
+    #expect(flock(log, LOCK_EX) == 0)
+    let isRemoving = Atomic(false)
+    let number = Mutex<UInt64?>(0)
+    let thread = Thread { [store = fixture.store] in
+      isRemoving.store(true, ordering: .releasing)
+      let result = store.removeDurably([Removal(.host("removed.example"))])
+      number.withLock { $0 = result }
+    }
+    thread.start()
+    waitUntil { isRemoving.load(ordering: .acquiring) }
+    #expect(unlink(fixture.path("users.lock")) == 0)
+    #expect(flock(log, LOCK_UN) == 0)
+    waitUntil { thread.isFinished }
     // The caller repeats the removal in the reopened store.
-    #expect(fixture.store.removeDurably([Removal(.host("removed.example"))]) == nil)
-    deleted.withLock { $0 = nil }
+    #expect(number.withLock { $0 } == nil)
     #expect(fixture.store.hasFailed)
     try fixture.reopen()
     #expect(fixture.body("http://removed.example/") == nil)

@@ -204,7 +204,7 @@ struct GoldenStoreTests {
     store.remove(.host("host.removed.example"))
     store.remove(.group("g", ofOrigin: URL(string: Self.groupURL(0))!)!)
     // Only in the removal log.
-    try store.context.removalLog.append(.host("log.removed.example"), timeout: .seconds(10)) {}
+    try store.context.removalLog.append([Removal(.host("log.removed.example"))], timeout: .seconds(10)) {}
 
     try copyToGolden(fixture, "format-\(StorageFormat.version)")
     #expect(store.checkInvariants() == [])
@@ -230,7 +230,7 @@ struct GoldenStoreTests {
     store.softPurge(.host("tombstone.example"))
     fixture.clock.advance(by: 10)
     try store.context.removalLog.append(
-      .host("log.example"), mode: .soft(at: fixture.clock.now), timeout: .seconds(10)
+      [Removal(.host("log.example"), .stale(since: fixture.clock.now))], timeout: .seconds(10)
     ) {}
     try copyToGolden(fixture, "format-\(StorageFormat.version)-soft")
     #expect(store.checkInvariants() == [])

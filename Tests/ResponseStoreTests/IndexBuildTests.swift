@@ -175,7 +175,7 @@ struct IndexBuildTests: NumberedResponses {
     inspection.context.database.index.current?.releaseResidentPages()
     #expect(inspection.lookup(fixture.key(url(7)))?.body == Data("older".utf8))
     if isPurging {
-      try inspection.removeOrThrow([fixture.key(url(7))], isSoft: false)
+      try inspection.removeOrThrow([fixture.key(url(7))], .removed)
       #expect(inspection.entryCount == Self.count - 1)
       #expect(inspection.lookup(fixture.key(url(7))) == nil && inspection.lookup(fixture.key(url(8))) != nil)
     }

@@ -95,7 +95,7 @@ struct ProcessTests {
       guard store.lookup(key) == nil else { exit(4) }
       let pending = RequestKey(urlString: "http://a.example/pending")!
       guard store.lookup(pending) == nil else { exit(5) }
-      let effect = store.effectOfRemovals(on: key, storedAt: Date(), groups: { [] }, since: &token)
+      let effect = store.effectOfRemovals(on: key, storedAt: Date(), fields: { [:] }, since: &token)
       guard effect == .removed else { exit(6) }
       store.update(old, fields: old.fields, freshness: old.freshness)
       while store.writePending() {}

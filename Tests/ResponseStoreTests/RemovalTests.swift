@@ -76,34 +76,9 @@ struct RemovalTests {
         fixture.store.remove(scope)
         #expect(fixture.body(stored) == nil)
         for url in others { #expect(fixture.body(url) != nil) }
-        let encoded = scope.abbreviated.encoded
-        #expect(encoded.withUnsafeBytes { RemovalScope(encoded: $0) } == scope.abbreviated)
-        // Earlier versions do not know such scopes, and remove everything.
-        #expect(encoded[0] > 8)
       }
     }
     fixture.drain()
-  }
-
-  @Test(
-    "A scope of an earlier version, which has digits as the URL spells them, covers the key", arguments: [3, 5, 6, 7])
-  func scopeOfAnEarlierVersion(tag: UInt8) throws {
-    let path = String(repeating: "x", count: tag == 7 ? 380 : 1)
-    let key = try #require(RequestKey(urlString: "http://a.example/\(path)%d8%af", partition: "%d8"))
-    let spelled = Array("a.example\0http:80\0/\(path)%d8%af\0GET\0%d8".utf8)
-    let content: [UInt8] =
-      switch tag {
-      case 5: Array(spelled.dropLast(7))
-      // Of a whole key, with a size and a digest.
-      case 7: [1] + [UInt8](repeating: 7, count: 24) + spelled.prefix(384)
-      default: spelled
-      }
-    let scope = try #require(([tag] + content).withUnsafeBytes { RemovalScope(encoded: $0) })
-    #expect(scope.covers(key: key.bytes, storedAt: .distantPast) { [] })
-    let other = try #require(RequestKey(urlString: "http://a.example/y%d8%af", partition: "%d8"))
-    #expect(!scope.covers(key: other.bytes, storedAt: .distantPast) { [] })
-    let plain = RemovalScope.key(Array("a.example\0http:80\0/%25%31\0GET\0%d8".utf8))
-    #expect(plain.encoded[0] == 6)
   }
 
   @Test("A cache group with a name of any length is purged alone", arguments: [32, 10_000], [false, true])
@@ -125,8 +100,6 @@ struct RemovalTests {
       fixture.drain()
     }
     #expect(fixture.store.entryCount == 2)
-    let encoded = scope.abbreviated.encoded
-    #expect(encoded.withUnsafeBytes { RemovalScope(encoded: $0) } == scope.abbreviated)
   }
 
   @Test("More removals than the log holds all take effect, and forgotten ones count as covering everything")
@@ -139,13 +112,13 @@ struct RemovalTests {
     let other = Removal(.key(fixture.key("http://b.example/").bytes))
     // Fewer at a time than the log holds.
     let some = [Removal](repeating: other, count: 32)
-    for _ in 0..<RemovalIndex.maximumMemory / 64 { #expect(fixture.store.removeDurably(some) != nil) }
+    for _ in 0..<KnownRemovals.maximumMemory / 64 { #expect(fixture.store.removeDurably(some) != nil) }
     var copy = token
     func effect(since token: inout RemovalToken) -> RemovalEffect {
-      fixture.store.effectOfRemovals(on: key, storedAt: storedAt, groups: { [] }, since: &token)
+      fixture.store.effectOfRemovals(on: key, storedAt: storedAt, fields: { [:] }, since: &token)
     }
     #expect(effect(since: &copy) == .none)
-    for _ in 0..<RemovalIndex.maximumMemory / 64 { #expect(fixture.store.removeDurably(some) != nil) }
+    for _ in 0..<KnownRemovals.maximumMemory / 64 { #expect(fixture.store.removeDurably(some) != nil) }
     for _ in 0..<100 { fixture.store.remove(fixture.key("http://b.example/" + String(repeating: "x", count: 9000))) }
     #expect(effect(since: &token) == .removed)
     #expect(effect(since: &token) == .none)
@@ -207,7 +180,8 @@ struct RemovalTests {
     for number in 0..<10 { fixture.store.store(fixture.response("http://a.example/\(number)")) }
     fixture.drain()
     // Like a process that is killed right after the removal.
-    try fixture.store.context.removalLog.append(.key(fixture.key("http://a.example/3").bytes), timeout: .seconds(1)) {}
+    let removal = Removal(.key(fixture.key("http://a.example/3").bytes))
+    try fixture.store.context.removalLog.append([removal], timeout: .seconds(1)) {}
     #expect(fixture.body("http://a.example/3") == nil)
     fixture.close()
     let path = fixture.dataPath(RemovalLog.name)
@@ -289,7 +263,8 @@ struct RemovalTests {
     func isRemoved(_ removal: () -> Void) -> Bool {
       var token = store.removalToken
       removal()
-      return store.effectOfRemovals(on: key, storedAt: storedAt, groups: { ["g"] }, since: &token) == .removed
+      return store.effectOfRemovals(on: key, storedAt: storedAt, fields: { ["Cache-Groups": "\"g\""] }, since: &token)
+        == .removed
     }
     #expect(isRemoved { store.remove(key) })
     #expect(!isRemoved { store.remove(fixture.key("http://a.example/y")) })

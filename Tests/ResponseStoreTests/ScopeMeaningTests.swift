@@ -1,5 +1,6 @@
 import CacheModel
 import Foundation
+import HTTPCaching
 import Testing
 
 @testable import ResponseStore
@@ -57,10 +58,13 @@ struct ScopeMeaningTests {
   /// Returns what scopes cover, after they were written to the log and read again.
   private static func coverage() throws -> [UInt8] {
     try scopes().flatMap { scope -> [UInt8] in
-      let decoded = try #require(scope.abbreviated.encoded.withUnsafeBytes { RemovalScope(encoded: $0) })
+      let encoded = Removal(scope).encoded
+      #expect(encoded.count <= Removal.maximumByteCount - 8, "with the time of a soft removal")
+      let decoded = try #require(encoded.withUnsafeBytes { Removal(encoded: $0) }).scope
+      #expect(decoded == scope.abbreviated)
       return keys.map { key in
-        let groups = ["g", String(repeating: "g", count: 600)]
-        let isCovered = decoded.covers(key: key, storedAt: Date(timeIntervalSinceReferenceDate: 100)) { groups }
+        let fields: HeaderFields = ["Cache-Groups": "\"g\", \"\(String(repeating: "g", count: 600))\""]
+        let isCovered = decoded.covers(key: key, storedAt: Date(timeIntervalSinceReferenceDate: 100)) { fields }
         return isCovered ? 1 : 0
       }
     }
@@ -77,19 +81,25 @@ struct ScopeMeaningTests {
       "now: version \(StorageFormat.version), digest \(text)")
   }
 
-  @Test("A scope of an unknown kind covers everything")
-  func unknown() throws {
-    let scope = try #require([200, 1, 2, 3].withUnsafeBytes { RemovalScope(encoded: $0) })
-    #expect(scope == .everything)
-    #expect(RemovalScope(encodedBytes: [99]) == .everything)
-    #expect([UInt8]().withUnsafeBytes { RemovalScope(encoded: $0) } == nil)
+  @Test("A removal has its scope, effect and time after encoding, and one of an unknown kind removes everything")
+  func encoding() throws {
+    func decode(_ bytes: [UInt8]) -> Removal? { bytes.withUnsafeBytes { Removal(encoded: $0) } }
+    let time = Date(timeIntervalSinceReferenceDate: 1.5)
+    for effect in [RemovalEffect.removed, .stale(since: time), .suspect] {
+      let removal = Removal(.host("a.example"), effect)
+      #expect(decode(removal.encoded) == removal)
+      // Of a later version.
+      #expect(decode(Removal(.everything, effect).encoded.dropLast() + [200, 1]) == Removal(.everything, effect))
+    }
+    #expect(decode([200, 1, 2, 3]) == Removal(.everything))
+    #expect(decode([]) == nil && decode([0]) == nil && decode([1, 2, 3]) == nil)
   }
 
   @Test("A resource is one URL in one partition, with its users, queries and equivalent URLs, and no other URL")
   func resource() throws {
     let key = try #require(RequestKey(urlString: "http://a.example/p?x=1"))
     func covers(_ other: RequestKey) -> Bool {
-      RemovalScope.resource(key).covers(key: other.bytes, storedAt: .now) { [] }
+      RemovalScope.resource(key).covers(key: other.bytes, storedAt: .now) { nil }
     }
     let user = RequestKey.Member(user: "ab-cd")
     #expect(key.withSpaces.allSatisfy(covers))

@@ -41,7 +41,7 @@ struct SoftPurgeTests {
     let stored = try #require(fixture.store.lookup(fixture.key(Self.covered)))
     // A soft purge before or after it changes nothing.
     fixture.store.softPurge(.host("a.example"))
-    #expect(fixture.store.removeDurably([Removal(.everything, effect: .suspect)]) != nil)
+    #expect(fixture.store.removeDurably([Removal(.everything, .suspect)]) != nil)
     fixture.store.softPurge(.everything)
     if state == .applied { fixture.drain() }
     if state == .reopened { try fixture.reopen() }

@@ -213,8 +213,9 @@ struct StorageFormatTests {
       store.remove(.host("h"))
       let tombstone = try #require(rows("meta").last)
       #expect(tombstone.key == Array("purge/".utf8) + big(UInt64(1)))
-      let scope: [UInt8] = [3] + Array("h\0".utf8)
-      #expect(Array(tombstone.value.dropLast(8)) == little(UInt64(301 * 8)) + scope)
+      // A hard one of a prefix.
+      let removal: [UInt8] = [0, 3] + Array("h\0".utf8)
+      #expect(Array(tombstone.value.dropLast(8)) == little(UInt64(301 * 8)) + removal)
       #expect(try rows("meta").count == 3)
       store.maintain()
       let sweep = try #require(rows("meta").last)
@@ -234,7 +235,7 @@ struct StorageFormatTests {
       #expect(Array(log[64..<72]) == little(UInt64(1)))
       #expect(Array(log[128..<136]) == little(UInt64(1)))
       let frame = log[(4096 + 512)..<(4096 + 1024)]
-      let expected = little(UInt64(1)) + little(UInt32(scope.count)) + scope
+      let expected = little(UInt64(1)) + little(UInt32(removal.count)) + removal
       #expect(Array(frame.dropFirst(8).prefix(expected.count)) == expected)
     }
   }

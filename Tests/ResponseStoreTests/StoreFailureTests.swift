@@ -94,7 +94,7 @@ struct StoreFailureTests {
     #expect(reopened.statistics.writes == 2)
     #expect(
       reopened.effectOfRemovals(
-        on: fixture.key(Self.url), storedAt: fixture.clock.now, groups: { [] }, since: &token) == .removed)
+        on: fixture.key(Self.url), storedAt: fixture.clock.now, fields: { [:] }, since: &token) == .removed)
     old.close()
     #expect(reopened.lookup(fixture.key(Self.url)) != nil)
     try expectPrivate(fixture.directory)

@@ -76,7 +76,7 @@ struct VariantTests {
     let stored = try #require(store.lookup(fixture.key(Self.url)))
     let scope = try #require(RemovalScope.group("g", ofOrigin: URL(string: Self.url)!))
     // Like a removal by another process, which this process's writer has not applied.
-    try store.context.removalLog.append(scope, timeout: .seconds(10)) {}
+    try store.context.removalLog.append([Removal(scope)], timeout: .seconds(10)) {}
     store.update(stored, fields: HeaderFields(), freshness: fixture.freshness())
     #expect(fixture.body(Self.url) == nil)
     fixture.drain()

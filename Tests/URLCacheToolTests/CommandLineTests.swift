@@ -46,7 +46,7 @@ struct CommandLineTests {
       (["get", "http://a/", "--twice", "--twice"], "urlcache get", "--twice is given twice"),
       (
         ["purge", "a"], "urlcache purge",
-        "say what to purge: one of --url, --since, --host, --prefix, --group and --all, or --status, --type or --path"
+        "say what to purge: one of --url, --since, --host, --prefix, --group, --all, or --status, --type or --path"
       ),
       (["purge", "a", "--all", "--host", "b"], "urlcache purge", "--host cannot be combined with --all"),
       (["list", "a", "--url", "http://a/", "--host", "b"], "urlcache list", "--url cannot be combined with --host"),

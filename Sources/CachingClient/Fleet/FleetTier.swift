@@ -30,21 +30,18 @@ package protocol FleetMembership: AnyObject, Sendable {
   /// Serves requests with responses of other machines; nil if the machines share none.
   var sharedResponses: (any TransportLayer)? { get }
 
-  /// Announces removals to the processes of this machine. Call this before they are carried out, then ``purge`` or
-  /// ``post`` exactly once.
-  func announce(_ removals: [Removal]) -> [AnnouncedRemoval]
-
-  /// Posts purges that are in force on this machine, and waits until the other machines obey them. Blocks.
+  /// Announces a purge to the processes of this machine, carries it out here, posts it, and waits until the other
+  /// machines obey it. Blocks.
   ///
   /// - Parameters:
-  ///   - removals: The announced removals.
-  ///   - timeout: The maximum time to wait; nil for the tier's own.
-  /// - Throws: An error that says whether the purge was posted.
-  func purge(_ removals: [AnnouncedRemoval], timeout: Duration?) throws -> FleetPurgeResult
+  ///   - timeout: The maximum time to wait for the machines; nil for the tier's own.
+  ///   - removeHere: Carries it out on this machine.
+  /// - Throws: An error that says whether the purge was posted. It is in force on this machine.
+  func purge(_ removal: Removal, timeout: Duration?, _ removeHere: () -> Void) throws -> FleetPurgeResult
 
-  /// Posts the removals that a request or a method of `URLCache` has made on this machine. Waits for at most 100 ms;
-  /// then the purge is posted in the background. Blocks.
-  func post(_ removals: [AnnouncedRemoval])
+  /// Like ``purge(_:timeout:_:)``, for the removals of a request or a method of `URLCache`. Waits for at most 100 ms; then
+  /// they are posted in the background. Blocks.
+  func post(_ removals: [Removal], _ removeHere: () -> Void)
 
   /// Ends following, and unregisters the machine if no other process of it is a member. Further calls have no effect. Blocks.
   ///
@@ -72,23 +69,6 @@ package struct FleetNode: Sendable {
     self.remove = remove
     self.log = log
     self.activity = activity
-  }
-}
-
-/// A removal that all processes of a machine know, and that is to be posted to the fleet.
-package struct AnnouncedRemoval: Sendable {
-  /// The removal.
-  package var removal: Removal
-  /// Identifies the purge.
-  package var id: [UInt8]
-  /// The place of the removal in the table that the processes share, if the table has one for it.
-  package var slot: Int?
-
-  /// Creates an announced removal.
-  package init(_ removal: Removal, id: [UInt8], slot: Int?) {
-    self.removal = removal
-    self.id = id
-    self.slot = slot
   }
 }
 

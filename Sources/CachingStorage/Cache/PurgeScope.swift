@@ -39,6 +39,16 @@ public enum PurgeMode: Sendable, Hashable {
   case soft
 }
 
+extension PurgeMode {
+  /// The effect of a purge at a time.
+  package func effect(at time: Date) -> RemovalEffect {
+    switch self {
+    case .hard: .removed
+    case .soft: .stale(since: time)
+    }
+  }
+}
+
 /// A purge scope that no stored response can have, so that nothing was purged.
 public struct PurgeScopeError: Error, Sendable, Hashable, CustomStringConvertible {
   /// The mistake and what to write instead. Contains at most a host of the scope.

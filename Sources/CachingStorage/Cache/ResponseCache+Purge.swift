@@ -34,14 +34,15 @@ extension ResponseCache {
     guard let removalScope = scope.removalScope else {
       throw PurgeScopeError(description: "Nothing was purged: \(scope.mistake)")
     }
-    return try await purge(Removal(removalScope, isSoft: mode == .soft), timeout: timeout) { self.remove($0) }
+    return try await purge(removalScope, mode, timeout: timeout) { self.remove($0) }
   }
 
-  /// Carries out a removal on this machine by `body`, and waits until the other machines obey.
+  /// Makes a removal that takes effect now, which `body` carries out on this machine, and waits until the other machines obey.
   package func purge(
-    _ removal: Removal, timeout: Duration?, by body: @escaping @Sendable (Removal) -> Void
+    _ scope: RemovalScope, _ mode: PurgeMode, timeout: Duration?, by body: @escaping @Sendable (Removal) -> Void
   ) async throws -> FleetPurgeResult? {
-    try await onBlockingThread { [tiers] in
+    let removal = Removal(scope, mode.effect(at: tiers.now))
+    return try await onBlockingThread { [tiers] in
       Result { try tiers.purgeOnAllMachines(removal, timeout: timeout) { body(removal) } }
     }.get()
   }
@@ -54,7 +55,7 @@ extension ResponseCache {
   /// Carries out a removal on this machine. The caller posts it to the other machines. Blocks.
   package func remove(_ removal: Removal) {
     // First, so that fetches in flight do not store what the removal covers.
-    clientState.revokeStorePermits(isSoft: removal.effect != .remove) { removal.scope.mayCover($0) }
+    clientState.revokeStorePermits(isSoft: !removal.isHard) { removal.scope.mayCover($0) }
     tiers.remove(removal)
   }
 

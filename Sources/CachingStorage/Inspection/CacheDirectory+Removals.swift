@@ -94,11 +94,11 @@ extension CacheDirectory {
       guard isCovered else { return true }
       keys.append(key)
       guard keys.count == Self.purgedKeyCount else { return true }
-      try store.removeOrThrow(keys, isSoft: mode == .soft)
+      try store.removeOrThrow(keys, mode.effect(at: Date()))
       keys.removeAll(keepingCapacity: true)
       return true
     }
-    try store.removeOrThrow(keys, isSoft: mode == .soft)
+    try store.removeOrThrow(keys, mode.effect(at: Date()))
     return coverage
   }
 

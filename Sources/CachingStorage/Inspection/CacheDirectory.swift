@@ -220,7 +220,7 @@ public final class CacheDirectory: Sendable {
   ) throws -> (entryCount: Int, byteCount: Int, keptCount: Int)? {
     guard let scope = scope.removalScope else { return nil }
     let count = count(scope)
-    try store.removeOrThrow(Removal(scope, isSoft: mode == .soft))
+    try store.removeOrThrow(Removal(scope, mode.effect(at: Date())))
     // A soft purge frees no space, and marking many responses would take long. The next writer does it.
     if mode == .hard { store.applyRemovals() }
     return (count.entryCount, count.byteCount, count.keptCount)
@@ -241,7 +241,7 @@ public final class CacheDirectory: Sendable {
     _ scope: PurgeScope, mode: PurgeMode = .hard, fromDirectoryInUse directory: URL
   ) throws -> Bool {
     guard let scope = scope.removalScope else { return false }
-    try ResponseStore.remove(Removal(scope, isSoft: mode == .soft), fromStoreInUseAt: directory.path)
+    try ResponseStore.remove(Removal(scope, mode.effect(at: Date())), fromStoreInUseAt: directory.path)
     return true
   }
 

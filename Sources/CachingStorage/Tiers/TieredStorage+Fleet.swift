@@ -15,20 +15,17 @@ extension TieredStorage {
 
   /// Removes on this machine by `body`, and posts the removals to the other machines, if there are any. Waits for at most
   /// 100 ms.
-  package func onAllMachines<Result>(_ removals: [Removal], _ body: () -> Result) -> Result {
-    guard let membership else { return body() }
-    let announced = membership.announce(removals)
-    defer { membership.post(announced) }
-    return body()
+  package func onAllMachines(_ removals: [Removal], _ body: () -> Void) {
+    if let membership { membership.post(removals, body) } else { body() }
   }
 
   /// Removes on this machine by `body`, and waits until the other machines obey. Blocks.
   ///
   /// - Returns: The machines that obey; nil without other machines.
   func purgeOnAllMachines(_ removal: Removal, timeout: Duration?, _ body: () -> Void) throws -> FleetPurgeResult? {
-    let announced = membership?.announce([removal]) ?? []
+    if let membership { return try membership.purge(removal, timeout: timeout, body) }
     body()
-    return try membership?.purge(announced, timeout: timeout)
+    return nil
   }
 }
 

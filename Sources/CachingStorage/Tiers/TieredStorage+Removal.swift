@@ -1,34 +1,20 @@
 import CacheModel
-import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// Removals of many responses from both tiers.
 extension TieredStorage {
   /// Carries out a removal in both tiers.
   package func remove(_ removal: Removal) {
-    switch removal.effect {
-    case .remove:
+    guard case .stale(let date) = removal.effect else {
       var token = connection.removalToken
-      remove([removal.scope], movingPast: &token, of: nil)
-    case .makeStale, .suspect: makeStale(removal)
+      return remove([removal.scope], movingPast: &token, of: nil)
     }
-  }
-
-  private func makeStale(_ removal: Removal) {
     connection.removeFromStore { _ = $0.removeDurably([removal]) }
     // If a store has the purge, lookups in the memory tier find it there.
     guard connection.openStore.use({ $0.hasFailed }) ?? true else { return }
-    guard let date = removal.effect.mode(at: now).softTime else { return }
     memory.forEach { entry in
-      let isCovered = removal.scope.covers(key: entry.key.bytes, storedAt: entry.updatedAt) {
-        CacheGroups.groups(of: entry.fields)
+      guard removal.scope.covers(key: entry.key.bytes, storedAt: entry.updatedAt, fields: { entry.fields }) else {
+        return
       }
-      guard isCovered else { return }
       // Always insert a new entry, so that a validation that began before does not find the old one to update.
       let token = entry.removalToken.load(ordering: .relaxed)
       memory.exchange(entry, for: entry.softPurged(at: date, removalToken: token))
@@ -44,10 +30,8 @@ extension TieredStorage {
     connection.removeFromStore { store in
       store.remove(scopes, movingPast: &token, of: responseKey)
     }
-    memory.removeAll { record in
-      scopes.contains { scope in
-        scope.covers(key: record.key.bytes, storedAt: record.updatedAt) { CacheGroups.groups(of: record.fields) }
-      }
+    memory.removeAll { entry in
+      scopes.contains { $0.covers(key: entry.key.bytes, storedAt: entry.updatedAt) { entry.fields } }
     }
   }
 }

@@ -107,7 +107,7 @@ package final class TieredStorage: Sendable {
       // Usually the entry is not read at all.
       let effect = store.effectOfRemovals(
         on: entry.key, storedAt: entry.isOnDisk ? .distantFuture : entry.updatedAt,
-        groups: { CacheGroups.groups(of: entry.fields) }, since: &token)
+        fields: { entry.fields }, since: &token)
       switch effect {
       case .none:
         if token != known { entry.removalToken.store(token, ordering: .relaxed) }

@@ -36,8 +36,7 @@ extension LMDBURLCache {
     guard let removalScope = removalScope(of: scope) else {
       throw URLError(.badURL, "Nothing was purged: \(scope.mistake)")
     }
-    let removal = Removal(removalScope, isSoft: mode == .soft)
-    return try await storage.purge(removal, timeout: timeout) { self.removeHere($0, of: scope) }
+    return try await storage.purge(removalScope, mode, timeout: timeout) { self.removeHere($0, of: scope) }
   }
 
   /// Carries out the removal of a purge on this machine.
@@ -45,8 +44,8 @@ extension LMDBURLCache {
     switch scope {
     // A subclass may store responses elsewhere. These methods also post to the fleet, which has no effect if the purge
     // was posted.
-    case .all where isSubclass && removal.effect == .remove: removeAllCachedResponses()
-    case .since(let date) where isSubclass && removal.effect == .remove: removeCachedResponses(since: date)
+    case .all where isSubclass && removal.isHard: removeAllCachedResponses()
+    case .since(let date) where isSubclass && removal.isHard: removeCachedResponses(since: date)
     default: storage.remove(removal)
     }
   }

@@ -45,17 +45,16 @@ package struct FleetConsole: Sendable {
   /// Posts a purge and waits until all machines obey it, as `LMDBURLCache.purge(_:)` does on a machine.
   ///
   /// - Parameters:
-  ///   - scope: What is purged.
-  ///   - isSoft: Whether the responses become stale instead of being removed.
+  ///   - removal: The responses to purge, and whether they become stale. The time is that of each machine's receipt.
   ///   - timeout: The maximum time to wait; nil for 1.25 leases and 5.25 seconds.
   ///   - onWait: Called several times a second while it waits.
   /// - Returns: The number of machines that confirmed, and of those whose leases have ended.
   /// - Throws: `RedisTierError`: `notPosted` if no machine obeys it, `unconfirmed` if some may not obey it yet, and
   ///   `unknownFleet`.
   package func purge(
-    _ scope: RemovalScope, isSoft: Bool, timeout: Duration? = nil, onWait: (PurgeWait) -> Void = { _ in }
+    _ removal: Removal, timeout: Duration? = nil, onWait: (PurgeWait) -> Void = { _ in }
   ) throws(RedisTierError) -> FleetPurgeResult {
-    try PurgePoster(settings()).purge(Removal(scope, isSoft: isSoft), timeout: timeout, onWait: onWait)
+    try PurgePoster(settings()).purge(Purge(removal: removal), timeout: timeout, onWait: onWait)
   }
 
   /// Reads the length of the leases of the fleet, which a machine that joins it needs.

@@ -118,29 +118,26 @@ extension FleetFile {
 
   // MARK: The ring of purges
 
-  /// The maximum size of an encoded scope, as in the removal log.
-  static let maximumScopeByteCount = 480
-
-  /// The second word of a slot: the size of the scope, and a part of the number.
+  /// The second word of a slot: the size of the removal, and a part of the number.
   ///
   /// It is written together with the purge, because two processes may write to one slot at once.
-  private static func check(_ number: UInt64, _ epoch: UInt64, scopeByteCount: UInt64) -> UInt64 {
-    scopeByteCount | (number & 0xFFFF_FFFF) << 16 | epoch << epochShift
+  private static func check(_ number: UInt64, _ epoch: UInt64, byteCount: UInt64) -> UInt64 {
+    byteCount | (number & 0xFFFF_FFFF) << 16 | epoch << epochShift
   }
 
-  /// Keeps a purge for ``scope(ofPurge:inEpoch:)``. Call this before ``announce(upTo:inEpoch:)``.
-  func keep(_ purge: LogEntry, inEpoch epoch: UInt64) throws(RedisTierError) {
-    guard purge.scope.count <= Self.maximumScopeByteCount else { throw Self.unusable("a purge is too long") }
+  /// Keeps a purge for ``removal(ofPurge:inEpoch:)``. Call this before ``announce(upTo:inEpoch:)``.
+  func keep(_ purge: Purge, number: UInt64, inEpoch epoch: UInt64) throws(RedisTierError) {
+    let removal = purge.removal.encoded
     var bytes = [UInt8](repeating: 0, count: Self.slotByteCount)
     bytes.replaceSubrange(16..<32, with: purge.id.bytes)
-    bytes.replaceSubrange(32..<32 + purge.scope.count, with: purge.scope)
-    let check = Self.check(purge.number, epoch, scopeByteCount: UInt64(purge.scope.count))
+    bytes.replaceSubrange(32..<32 + removal.count, with: removal)
+    let check = Self.check(number, epoch, byteCount: UInt64(removal.count))
     bytes.withUnsafeMutableBytes {
-      $0.storeBytes(of: purge.number | epoch << Self.epochShift, as: UInt64.self)
+      $0.storeBytes(of: number | epoch << Self.epochShift, as: UInt64.self)
       $0.storeBytes(of: check, toByteOffset: 8, as: UInt64.self)
     }
     // The number last, so that a reader finds no number with another purge's bytes.
-    let offset = off_t(Self.ringOffset) + off_t(purge.number % Self.slotCount) * off_t(Self.slotByteCount)
+    let offset = off_t(Self.ringOffset) + off_t(number % Self.slotCount) * off_t(Self.slotByteCount)
     var none: UInt64 = 0
     // By `pwrite`, because storing to a hole of the mapping ends the process on a full disk.
     guard pwrite(file.number, &none, 8, offset) == 8,
@@ -154,12 +151,12 @@ extension FleetFile {
     withSlot(of: number, inEpoch: epoch) { RandomID(bytes: $0[16..<32]) }
   }
 
-  /// The scope of a purge of an epoch; nil if the ring no longer has it, or it is of a later version.
-  func scope(ofPurge number: UInt64, inEpoch epoch: UInt64) -> RemovalScope? {
+  /// The removal of a purge of an epoch; nil if the ring no longer has it.
+  func removal(ofPurge number: UInt64, inEpoch epoch: UInt64) -> Removal? {
     guard number > atomic(Offset.ringFloor).pointee.load(ordering: .sequentiallyConsistent) else { return nil }
     return withSlot(of: number, inEpoch: epoch) { slot in
       let length = Int(slot.loadUnaligned(fromByteOffset: 8, as: UInt16.self))
-      return RemovalScope(encodedBytes: slot[32..<32 + length])
+      return Removal(encoded: UnsafeRawBufferPointer(rebasing: slot[32..<32 + length]))
     }
   }
 
@@ -173,7 +170,7 @@ extension FleetFile {
     let slot = UnsafeRawBufferPointer(start: memory + offset, count: Self.slotByteCount)
     let check = slot.loadUnaligned(fromByteOffset: 8, as: UInt64.self)
     let length = check & 0xFFFF
-    guard length <= Self.maximumScopeByteCount, check == Self.check(number, epoch, scopeByteCount: length) else {
+    guard length <= Removal.maximumByteCount, check == Self.check(number, epoch, byteCount: length) else {
       return nil
     }
     let result = body(slot)

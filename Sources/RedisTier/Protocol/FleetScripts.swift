@@ -126,12 +126,12 @@ enum FleetScripts {
       return {epoch, seq, floor, state, time, entries, count, mature and 1 or 0, low}
       """)
 
-  /// Posts a purge. 4: its ID; 5: kind; 6: scope; 7: the maximum number of kept entries.
+  /// Posts a purge. 4: its ID; 5: the removal; 6: the maximum number of kept entries.
   static let post = Script(
     head + """
       seq = redis.call('HINCRBY', ctl, 'seq', 1)
-      redis.call('XADD', log, seq .. '-0', 'p', ARGV[4], 'k', ARGV[5], 's', ARGV[6])
-      local most = tonumber(ARGV[7])
+      redis.call('XADD', log, seq .. '-0', 'p', ARGV[4], 'r', ARGV[5])
+      local most = tonumber(ARGV[6])
       if seq - floor > most then
         redis.call('XTRIM', log, 'MAXLEN', '=', most)
         redis.call('HSET', ctl, 'floor', seq - most)

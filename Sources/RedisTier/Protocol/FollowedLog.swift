@@ -1,6 +1,7 @@
 import CacheModel
 import FleetRedis
 import FleetSharing
+import HTTPCaching
 
 /// The log of purges that a machine follows, as shared responses see it.
 struct FollowedLog: FleetLog {
@@ -19,13 +20,10 @@ struct FollowedLog: FleetLog {
     return file.position(ofTag: file.tag)
   }
 
-  func mayCover(
-    _ key: RequestKey, after number: UInt64, since position: LogPosition, isEquivalent: Bool, groups: () -> [String]
-  ) -> Bool {
+  func mayCover(_ key: RequestKey, after number: UInt64, since position: LogPosition, fields: HeaderFields) -> Bool {
     // Not up to the position: the store's removals may be ahead of it.
     guard let last = file.lastAnnounced(inEpochOf: position) else { return true }
-    return history.mayCover(
-      key, after: number, upTo: last, inEpoch: position.epochNumber, isEquivalent: isEquivalent, groups: groups)
+    return history.mayCover(key, after: number, upTo: last, inEpoch: position.epochNumber, fields: fields)
   }
 
   func hasPurge(after number: UInt64, since position: LogPosition) -> Bool {

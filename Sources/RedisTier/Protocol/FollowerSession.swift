@@ -57,7 +57,7 @@ final class FollowerSession {
     follower.noteRenewal(timeCutOff: timeCutOff)
     try sweep()
     // New purges are acknowledged by the next renewal.
-    guard reply.state == .known, reply.entries.isEmpty else { return }
+    guard reply.state == .known, reply.purges.isEmpty else { return }
     try waitForPurge(after: new.cursor)
   }
 
@@ -91,7 +91,7 @@ final class FollowerSession {
     var state: State
     /// The difference of Redis's wall clock from this machine's, in seconds.
     var clockDifference: Double
-    var entries: [LogEntry]
+    var purges: [Purge]
     /// The number of the last purge that all registered machines have confirmed; 0 if another machine may have a lease of
     /// an earlier epoch.
     var confirmed: UInt64
@@ -121,7 +121,8 @@ final class FollowerSession {
     let isMatureEpoch = try reply[7].asInteger() == 1
     let renewal = Renewal(
       epoch: try reply[0].asBytes(), seq: try reply[1].asCount(), floor: try reply[2].asCount(), state: state,
-      clockDifference: try reply[4].asTime() - settings.configuration.wallClock(), entries: try LogEntry.list(reply[5]),
+      clockDifference: try reply[4].asTime() - settings.configuration.wallClock(),
+      purges: try Purge.list(reply[5], after: state == .known ? cursor : 0),
       confirmed: isMatureEpoch ? try reply[8].asCount() : 0,
       // A count of 1 is a new registration: of a new epoch, or after a time without renewals.
       isOfCopy: last.map { count != $0 + 1 && count != 1 } ?? false)
@@ -151,38 +152,37 @@ final class FollowerSession {
     switch reply.state {
     case .known:
       guard let position else { throw RedisTierError(.badReply, "Redis knows a position that this machine lacks") }
-      return try apply(reply.entries, after: position, reply)
+      return try apply(reply.purges, after: position, reply)
     case .other where file.isLeaseValid:
       // What was posted may be in the earlier epoch only.
       posted = []
       // All purges of earlier epochs that bind this machine are in its removal log; this epoch's follow.
-      return try apply(reply.entries, after: begin(reply.epoch, cursor: 0, ofStore: owner, replacing: tag), reply)
+      return try apply(reply.purges, after: begin(reply.epoch, cursor: 0, ofStore: owner, replacing: tag), reply)
     case .other, .lost:
       return try distrustAll(reply, from: position, tag, ofStore: owner)
     }
   }
 
   private func apply(
-    _ entries: [LogEntry], after position: LogPosition, _ reply: Renewal
+    _ purges: [Purge], after position: LogPosition, _ reply: Renewal
   ) throws(RedisTierError) -> LogPosition {
-    guard !entries.isEmpty else { return position }
+    guard !purges.isEmpty else { return position }
     let epoch = position.epochNumber
     var new = position
-    for entry in entries {
-      new.cursor += 1
-      guard entry.number == new.cursor else { throw RedisTierError(.badReply, "the log of purges has a gap") }
-    }
+    new.cursor += UInt64(purges.count)
     let tolerance = settings.configuration.clockTolerance / .seconds(1)
-    let removals = entries.map { $0.removal(isClockOff: abs(reply.clockDifference) > tolerance) }
-    for entry in entries { try file.keep(entry, inEpoch: epoch) }
+    let removals = purges.map { $0.removalHere(isClockOff: abs(reply.clockDifference) > tolerance) }
+    for (number, purge) in zip((position.cursor + 1)..., purges) {
+      try file.keep(purge, number: number, inEpoch: epoch)
+    }
     file.announce(upTo: new.cursor, inEpoch: epoch)
     guard follower.node.remove(removals) else {
       throw RedisTierError(.unusableDirectory, "purges of the fleet could not be made durable")
     }
     guard file.advance(to: new.cursor, inEpoch: epoch) else { throw Self.isReplaced }
-    file.unposted.noteReceived(entries, inEpoch: epoch)
-    posted.subtract(entries.map(\.id))
-    follower.node.activity.add(entries.count, .receivedPurges)
+    file.unposted.noteReceived(purges, after: position.cursor, inEpoch: epoch)
+    posted.subtract(purges.map(\.id))
+    follower.node.activity.add(purges.count, .receivedPurges)
     return new
   }
 
@@ -197,11 +197,9 @@ final class FollowerSession {
   private func postOverdue() throws(RedisTierError) {
     guard file.unposted.hasPending else { return }
     do throws(RedisTierError) {
-      for removal in file.unposted.overdue() {
-        let id = RandomID(bytes: removal.id)
-        guard !posted.contains(id) else { continue }
-        _ = try follower.poster.post(removal.removal, id: id, run: run, on: connection)
-        posted.insert(id)
+      for purge in file.unposted.overdue() where !posted.contains(purge.id) {
+        _ = try follower.poster.post(purge, run: run, on: connection)
+        posted.insert(purge.id)
         follower.node.activity.add(1, .postedPurges)
       }
     } catch {
@@ -216,23 +214,23 @@ final class FollowerSession {
   ) throws(RedisTierError) -> LogPosition {
     posted = []
     // The lease is over, except if the log was trimmed past the cursor of a machine that has one.
-    var last: LogEntry?
+    var last: Purge?
     if reply.seq > reply.floor {
       let id = Array("\(reply.seq)-0".utf8)
       let log = settings.fleet.key("log")
-      last = try LogEntry.list(connection.command([Array("XRANGE".utf8), log, id, id])).first
+      last = try Purge.list(connection.command([Array("XRANGE".utf8), log, id, id]), after: reply.seq - 1).first
       // The log has been trimmed or replaced meanwhile.
-      guard last?.number == reply.seq else { return LogPosition(epoch: [], epochNumber: 0, cursor: 0) }
+      guard last != nil else { return LogPosition(epoch: [], epochNumber: 0, cursor: 0) }
     }
     // From here on no request uses a response of another machine, until the removal counts in the store.
     if file.isLeaseValid { file.revokeLease() }
     let validates = settings.configuration.onLostLog == .validate
-    let distrust = Removal(.everything, effect: validates ? .suspect : .remove)
+    let distrust = Removal(.everything, validates ? .suspect : .removed)
     guard follower.node.remove([distrust]) else {
       throw RedisTierError(.unusableDirectory, "a removal could not be made durable")
     }
     let new = try begin(reply.epoch, cursor: reply.seq, ofStore: owner, replacing: tag)
-    if let last { try file.keep(last, inEpoch: new.epochNumber) }
+    if let last { try file.keep(last, number: reply.seq, inEpoch: new.epochNumber) }
     // A directory that joins has lost nothing.
     guard position != nil else { return new }
     follower.node.activity.add(1, .lostLogs)

@@ -36,17 +36,16 @@ final class PurgePoster: Sendable {
   /// Posts a purge and waits until all machines obey it.
   ///
   /// - Parameters:
-  ///   - id: Identifies the purge in the log.
   ///   - timeout: The maximum time to wait; nil for *W* and 5 seconds. Resolving the server's name, and the closure that
   ///     returns the password, can take longer.
   ///   - onWait: Called several times a second while it waits.
   func purge(
-    _ removal: Removal, id: RandomID = RandomID(), timeout: Duration?, onWait: (PurgeWait) -> Void = { _ in }
+    _ purge: Purge, timeout: Duration?, onWait: (PurgeWait) -> Void = { _ in }
   ) throws(RedisTierError) -> FleetPurgeResult {
     let limit = timeout?.nanoseconds ?? settings.wait + 5_000_000_000
     let deadline = BootClock.now + limit
     var link: Link?
-    var posted = try post(removal, id: id, over: &link, until: min(deadline, BootClock.now + 2_000_000_000))
+    var posted = try post(purge, over: &link, until: min(deadline, BootClock.now + 2_000_000_000))
     // Without registered nodes an epoch that is mature needs no wait.
     var waitsFirst = !posted.nodes.isEmpty
     var unconfirmedCount = 0
@@ -59,7 +58,7 @@ final class PurgePoster: Sendable {
         let hasWaited = BootClock.now >= posted.time + settings.wait
         let (isLost, isMature, pending) = try finish(posted, hasWaited: hasWaited, over: current, until: deadline)
         if isLost {
-          posted = try post(removal, id: id, over: &link, until: deadline)
+          posted = try post(purge, over: &link, until: deadline)
           continue
         }
         // After W the machines that have not renewed are no longer registered.
@@ -120,7 +119,7 @@ final class PurgePoster: Sendable {
 
   /// Posts until a reply arrives: purges are idempotent.
   private func post(
-    _ removal: Removal, id: RandomID, over link: inout Link?, until deadline: UInt64
+    _ purge: Purge, over link: inout Link?, until deadline: UInt64
   ) throws(RedisTierError) -> Posted {
     // The idle connection may have been closed by the server.
     link = link ?? idle.withLock { $0.take() }
@@ -128,8 +127,7 @@ final class PurgePoster: Sendable {
     while true {
       do throws(RedisTierError) {
         let current = try open(&link, until: deadline)
-        return try post(
-          removal, id: id, run: current.run, on: current.connection, timeout: timeout(until: deadline))
+        return try post(purge, run: current.run, on: current.connection, timeout: timeout(until: deadline))
       } catch {
         let wasIdle = link != nil && error.code == .connectionLost
         link = nil
@@ -148,18 +146,18 @@ final class PurgePoster: Sendable {
   ///
   /// - Parameter run: The `run_id` of the connection's server.
   func post(
-    _ removal: Removal, id: RandomID, run: [UInt8], on connection: RedisConnection, timeout: Duration? = nil
+    _ purge: Purge, run: [UInt8], on connection: RedisConnection, timeout: Duration? = nil
   ) throws(RedisTierError) -> Posted {
-    let scope = try fleetScope(removal.scope, on: connection, timeout: timeout)
+    var removal = purge.removal
+    removal.scope = try fleetScope(removal.scope, on: connection, timeout: timeout)
     let reply = try FleetScripts.post.run(
       keys: settings.controlKeys,
       settings.controlArguments(run: run) + [
-        Array(id.text.utf8), [UInt8(ascii: removal.effect == .remove ? "0" : "1")], scope.encodedBytes,
-        Array(String(settings.configuration.maximumLogCount).utf8),
+        Array(purge.id.text.utf8), removal.encoded, Array(String(settings.configuration.maximumLogCount).utf8),
       ], on: connection, timeout: timeout
     ).asElements(atLeast: 4)
     return Posted(
-      id: id, epoch: try reply[0].asBytes(), seq: try reply[1].asCount(), time: BootClock.now,
+      id: purge.id, epoch: try reply[0].asBytes(), seq: try reply[1].asCount(), time: BootClock.now,
       isMature: try reply[2].asInteger() == 1, nodes: try reply[3].asPairs())
   }
 

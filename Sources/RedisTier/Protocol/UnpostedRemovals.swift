@@ -1,5 +1,4 @@
 import CacheModel
-import CachingClient
 import FleetRedis
 import Glibc
 import Synchronization
@@ -51,52 +50,52 @@ struct UnpostedRemovals {
 
   // MARK: Announcing
 
-  /// Announces removals of this machine, which are about to be carried out and then posted.
+  /// Announces a removal of this machine, which is about to be carried out and then posted.
   ///
   /// Call this before the removal. Then a response that is stored under a removal token of after it is not an older one
   /// from Redis.
-  func announce(_ removals: [Removal]) -> [AnnouncedRemoval] {
-    removals.map { removal in
-      let id = RandomID()
-      guard removal.scope.encodedBytes.count <= FleetFile.maximumScopeByteCount, let index = claimSlot() else {
-        overflow.pointee.add(1, ordering: .sequentiallyConsistent)
-        return AnnouncedRemoval(removal, id: id.bytes, slot: nil)
-      }
-      write(removal, id: id, time: BootClock.now, to: index)
-      return AnnouncedRemoval(removal, id: id.bytes, slot: index)
+  func announce(_ removal: Removal) -> Purge {
+    let purge = Purge(removal: removal)
+    if let index = claimSlot() {
+      write(purge, time: BootClock.now, to: index)
+    } else {
+      overflow.pointee.add(1, ordering: .sequentiallyConsistent)
     }
+    return purge
   }
 
   /// Makes a removal pending in a claimed slot.
-  private func write(_ removal: Removal, id: RandomID, time now: UInt64, to index: Int) {
-    let scope = removal.scope.encodedBytes
+  private func write(_ purge: Purge, time now: UInt64, to index: Int) {
+    let removal = purge.removal.encoded
     let slot = slot(index)
-    let kind: UInt64 = removal.effect == .remove ? 0 : 1
-    slot.storeBytes(of: UInt64(scope.count) << 16 | kind, toByteOffset: 8, as: UInt64.self)
-    UnsafeMutableRawBufferPointer(start: slot + 16, count: 16).copyBytes(from: id.bytes)
-    UnsafeMutableRawBufferPointer(start: slot + 32, count: scope.count).copyBytes(from: scope)
+    slot.storeBytes(of: UInt64(removal.count), toByteOffset: 8, as: UInt64.self)
+    UnsafeMutableRawBufferPointer(start: slot + 16, count: 16).copyBytes(from: purge.id.bytes)
+    UnsafeMutableRawBufferPointer(start: slot + 32, count: removal.count).copyBytes(from: removal)
     time(index).pointee.store(now, ordering: .releasing)
     insert(index, into: Offset.pending)
   }
 
   /// Leaves removals to the follower, and makes them durable.
-  func handOver(_ removals: [AnnouncedRemoval]) {
-    for removal in removals { slot(of: removal).map { time($0).pointee.store(0, ordering: .releasing) } }
-    makeDurable(removals)
+  func handOver(_ purges: [Purge]) {
+    for index in slots(of: purges) { time(index).pointee.store(0, ordering: .releasing) }
+    makeDurable(purges)
   }
 
   /// Syncs removals that not all machines obey, so that they survive a power failure.
-  func makeDurable(_ removals: [AnnouncedRemoval]) {
-    guard overflowCount != nil || removals.contains(where: { slot(of: $0) != nil }) else { return }
+  func makeDurable(_ purges: [Purge]) {
+    guard overflowCount != nil || !slots(of: purges).isEmpty else { return }
     // If this fails, the removals hold on this machine, but a power failure may lose their slots.
     fdatasync(file.number)
   }
 
-  /// The slot of a removal; nil if the slot is free, or has another removal, by now.
-  private func slot(of removal: AnnouncedRemoval) -> Int? {
-    guard let index = removal.slot else { return nil }
-    let isUsed = contains(index, in: Offset.pending) || contains(index, in: Offset.received)
-    return isUsed && id(index) == removal.id ? index : nil
+  /// The slots of removals, except those that had none, or are obeyed by all machines by now.
+  func slots(of purges: [Purge]) -> [Int] {
+    let ids = Set(purges.map(\.id))
+    var slots: Set<Int> = []
+    for set in [Offset.pending, Offset.received] {
+      forEach(in: set) { if ids.contains(id($0)) { slots.insert($0) } }
+    }
+    return slots.sorted()
   }
 
   // MARK: Lookups
@@ -109,16 +108,16 @@ struct UnpostedRemovals {
   // MARK: Following
 
   /// The removals that the follower must post, because no other process does.
-  func overdue() -> [AnnouncedRemoval] {
+  func overdue() -> [Purge] {
     coverOverflow()
     let now = BootClock.now
-    var removals: [AnnouncedRemoval] = []
+    var purges: [Purge] = []
     forEach(in: Offset.pending) { index in
       let time = time(index).pointee.load(ordering: .acquiring)
       guard time == 0 || now > time + Self.postingTime else { return }
-      removals.append(removal(index) ?? AnnouncedRemoval(Removal(.everything), id: id(index), slot: index))
+      purges.append(Purge(id: id(index), removal: removal(index) ?? Removal(.everything)))
     }
-    return removals
+    return purges
   }
 
   /// The number of removals that had no slot; nil if a removal of everything covers them.
@@ -133,20 +132,20 @@ struct UnpostedRemovals {
   private func coverOverflow() {
     guard let count = overflowCount, !contains(Self.everythingSlot, in: Offset.pending) else { return }
     // Pending first, so that there is no moment without unposted removals.
-    write(Removal(.everything), id: RandomID(), time: 0, to: Self.everythingSlot)
+    write(Purge(removal: Removal(.everything)), time: 0, to: Self.everythingSlot)
     coveredOverflow.pointee.max(count, ordering: .sequentiallyConsistent)
   }
 
-  /// Notes that the follower has received purges.
+  /// Notes that the follower has received the purges that follow a number in the log.
   ///
   /// Call this after ``FleetFile/announce(upTo:inEpoch:)``: from then on shared responses are checked against them.
-  func noteReceived(_ entries: [LogEntry], inEpoch epoch: UInt64) {
+  func noteReceived(_ purges: [Purge], after cursor: UInt64, inEpoch epoch: UInt64) {
     var numbers: [RandomID: UInt64] = [:]
     forEach(in: Offset.pending) { index in
       if numbers.isEmpty {
-        numbers = Dictionary(entries.map { ($0.id, $0.number) }, uniquingKeysWith: { first, _ in first })
+        numbers = Dictionary(zip(purges.map(\.id), (cursor + 1)...), uniquingKeysWith: { first, _ in first })
       }
-      guard let number = numbers[RandomID(bytes: id(index))] else { return }
+      guard let number = numbers[id(index)] else { return }
       receipt(index).pointee.store(FleetFile.tag(epoch, number), ordering: .relaxed)
       receiptTime(index).pointee.store(BootClock.now, ordering: .relaxed)
       insert(index, into: Offset.received)
@@ -245,16 +244,16 @@ struct UnpostedRemovals {
     atomic(Self.firstSlot + index * Self.slotByteCount)
   }
 
-  private func id(_ index: Int) -> [UInt8] { Array(UnsafeRawBufferPointer(start: slot(index) + 16, count: 16)) }
+  private func id(_ index: Int) -> RandomID {
+    RandomID(bytes: UnsafeRawBufferPointer(start: slot(index) + 16, count: 16))
+  }
 
-  /// The removal in a slot; nil if it is torn, or of a later version.
-  private func removal(_ index: Int) -> AnnouncedRemoval? {
+  /// The removal in a slot; nil if it is torn.
+  private func removal(_ index: Int) -> Removal? {
     let slot = UnsafeRawBufferPointer(start: slot(index), count: Self.slotByteCount)
-    let word = slot.loadUnaligned(fromByteOffset: 8, as: UInt64.self)
-    guard word >> 16 <= UInt64(FleetFile.maximumScopeByteCount),
-      let scope = RemovalScope(encodedBytes: slot[32..<32 + Int(word >> 16)])
-    else { return nil }
-    return AnnouncedRemoval(Removal(scope, isSoft: word & 1 == 1), id: id(index), slot: index)
+    let count = slot.loadUnaligned(fromByteOffset: 8, as: UInt64.self)
+    guard count <= UInt64(Removal.maximumByteCount) else { return nil }
+    return Removal(encoded: UnsafeRawBufferPointer(rebasing: slot[32..<32 + Int(count)]))
   }
 
   // MARK: Bit sets

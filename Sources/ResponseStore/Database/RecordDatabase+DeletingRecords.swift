@@ -29,8 +29,8 @@ extension RecordDatabase {
   ) throws(LMDBError) -> (removed: Int, next: UInt64?) {
     let found = try removableRecords(rowIDs, in: transaction, use: use)
     for rowID in found.corrupt { try removeCorrupt(rowID, changes: &changes, in: transaction) }
-    let removal = try remove(found.records, changes: &changes, isInRun: isInRun, in: transaction)
-    return (removal.rowIDs.count + found.corrupt.count, removal.next)
+    let deletion = try remove(found.records, changes: &changes, isInRun: isInRun, in: transaction)
+    return (deletion.rowIDs.count + found.corrupt.count, deletion.next)
   }
 
   /// Reads the properties that a deletion needs, so that the write transaction need not parse and check the records.
@@ -72,7 +72,7 @@ extension RecordDatabase {
   }
 
   /// The result of ``remove(_:changes:isInRun:in:)``.
-  struct Removal {
+  struct Deletion {
     /// The rows that were deleted.
     var rowIDs: [UInt64] = []
     /// The rows whose record header changed after it was read.
@@ -91,16 +91,16 @@ extension RecordDatabase {
   func remove(
     _ records: [RemovableRecord], changes: inout RecordChanges, isInRun: Bool,
     in transaction: borrowing WriteTransaction
-  ) throws(LMDBError) -> Removal {
-    var removal = Removal()
+  ) throws(LMDBError) -> Deletion {
+    var deletion = Deletion()
     var estimate = changes.freeing
     var count = 0
     while count < records.count, count == 0 || !estimate.isExhausted {
       estimate.countRemoval(of: records[count], isInRun: isInRun, pageByteCount: pageByteCount)
       count += 1
     }
-    if count < records.count { removal.next = records[count].rowID }
-    let removed = try removeHeads(of: records[..<count], changed: &removal.changed, in: transaction)
+    if count < records.count { deletion.next = records[count].rowID }
+    let removed = try removeHeads(of: records[..<count], changed: &deletion.changed, in: transaction)
     var chunks: [ChunkKey] = []
     for record in removed {
       changes.counters.remove(byteCount: record.byteCount, isKeySpace: record.isKeySpace)
@@ -117,8 +117,8 @@ extension RecordDatabase {
     // Sort the keys in the order of their table.
     if !chunks.isEmpty { try bodies.removeEach(of: chunks.sorted(), in: transaction) }
     try dates.removeEach(of: removed.map(\.date).sorted(), in: transaction)
-    removal.rowIDs = removed.map(\.rowID)
-    return removal
+    deletion.rowIDs = removed.map(\.rowID)
+    return deletion
   }
 
   /// Deletes records that were read in an earlier transaction, like ``remove(_:changes:isInRun:in:)``, and reads those
@@ -133,13 +133,13 @@ extension RecordDatabase {
     _ records: [RemovableRecord], unreadable: [UInt64], changes: inout RecordChanges, isInRun: Bool,
     in transaction: borrowing WriteTransaction, use: (UInt64, RecordHeaderView?) -> UseCountFate?
   ) throws(LMDBError) -> (rowIDs: [UInt64], otherCount: Int, next: UInt64?) {
-    let removal =
-      records.isEmpty ? Removal() : try remove(records, changes: &changes, isInRun: isInRun, in: transaction)
-    let others = removal.changed + unreadable.filter { $0 < removal.next ?? .max }
-    guard !others.isEmpty else { return (removal.rowIDs, 0, removal.next) }
+    let deletion =
+      records.isEmpty ? Deletion() : try remove(records, changes: &changes, isInRun: isInRun, in: transaction)
+    let others = deletion.changed + unreadable.filter { $0 < deletion.next ?? .max }
+    guard !others.isEmpty else { return (deletion.rowIDs, 0, deletion.next) }
     let rest = try removeRecords(
       others.sorted(), changes: &changes, isInRun: isInRun, in: transaction, use: use)
-    return (removal.rowIDs, rest.removed, [removal.next, rest.next].compactMap(\.self).min())
+    return (deletion.rowIDs, rest.removed, [deletion.next, rest.next].compactMap(\.self).min())
   }
 
   /// Deletes the unchanged record headers, one log after the other. Returns their records.

@@ -62,10 +62,12 @@ extension RecordDatabase {
   ) throws(LMDBError) -> Bool {
     let oldRow = entry.rowID
     let copy = try heads.withHeader(of: oldRow, in: transaction) { head -> [UInt8]? in
-      guard head.hasRightChecksum, !tombstones.hide(rowID: oldRow, head) else { return nil }
+      guard head.hasRightChecksum else { return nil }
       var bytes = [UInt8](head.raw)
-      if let date = tombstones.softTime(rowID: oldRow, head) {
-        RecordHeader.setFreshness(head.freshness.softPurged(at: date), of: &bytes)
+      switch tombstones.effect(rowID: oldRow, head) {
+      case .none: break
+      case .stale(let date): RecordHeader.setFreshness(head.freshness.softPurged(at: date), of: &bytes)
+      case .removed: return nil
       }
       return bytes
     }

@@ -62,7 +62,7 @@ extension RecordDatabase {
 extension [Tombstone] {
   /// Returns the freshness that marking gives a record; nil if the record is not covered or is marked already.
   func unmarkedFreshness(rowID: UInt64, _ head: RecordHeaderView) -> FreshnessInfo? {
-    guard let date = softTime(rowID: rowID, head) else { return nil }
+    guard case .stale(let date) = effect(rowID: rowID, head) else { return nil }
     let freshness = head.freshness
     let marked = freshness.softPurged(at: date)
     return marked == freshness ? nil : marked

@@ -13,21 +13,20 @@ extension RecordDatabase {
   ) throws(LMDBError) {
     var writer = ByteWriter()
     writer.append(changes.counters.takeNumber())
-    writer.bytes += tombstone.scope.encoded
-    let key = MetaKey.tombstone(tombstone.sequence, tombstone.mode)
-    try meta.put(ChecksummedValue.encode(writer.bytes), for: key, in: transaction)
+    writer.bytes += tombstone.removal.encoded
+    try meta.put(ChecksummedValue.encode(writer.bytes), for: MetaKey.tombstone(tombstone.sequence), in: transaction)
     changes.counters.lastTombstoneChange = transaction.id
   }
 
   func contains(_ tombstone: Tombstone, in transaction: borrowing WriteTransaction) throws(LMDBError) -> Bool {
-    try meta.contains(tombstone.metaKey, in: transaction)
+    try meta.contains(MetaKey.tombstone(tombstone.sequence), in: transaction)
   }
 
   /// Deletes the tombstones of a sweep whose records are all deleted or marked.
   func endSweep(
     of tombstones: [Tombstone], changes: inout RecordChanges, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
-    for tombstone in tombstones { try meta.remove(tombstone.metaKey, in: transaction) }
+    for tombstone in tombstones { try meta.remove(MetaKey.tombstone(tombstone.sequence), in: transaction) }
     try meta.remove(MetaKey.sweep, in: transaction)
     changes.counters.lastTombstoneChange = transaction.id
   }
@@ -57,12 +56,11 @@ extension RecordDatabase {
           bytes.withUnsafeBytes { bytes -> Tombstone? in
             guard let content = ChecksummedValue.content(of: bytes) else { return nil }
             var reader = ByteReader(content)
-            guard let lastRowID = reader.read(UInt64.self),
-              let scope = RemovalScope(encoded: UnsafeRawBufferPointer(rebasing: content[reader.offset...]))
+            guard let sequence = MetaKey.number(in: key, after: MetaKey.tombstonePrefix),
+              let lastRowID = reader.read(UInt64.self),
+              let removal = Removal(encoded: UnsafeRawBufferPointer(rebasing: content[reader.offset...]))
             else { return nil }
-            return Tombstone(
-              sequence: MetaKey.number(in: key, after: MetaKey.tombstonePrefix) ?? .max, scope: scope,
-              mode: MetaKey.mode(ofTombstone: key), lastRowID: lastRowID, metaKey: key)
+            return Tombstone(removal: removal, sequence: sequence, lastRowID: lastRowID)
           }
         }
         // A tombstone that cannot be read may hide any record.

@@ -20,7 +20,7 @@ final class StoreContext: Sendable {
   /// The index of ``database``.
   let index: Unretained<IndexMapping>
   let removalLog: RemovalLog
-  let removals: RemovalIndex
+  let removals: KnownRemovals
   /// Statistics. A reopened store continues those of the failed one.
   let counts: StoreCounters
   /// The shared counters. Their ``ProcessTable`` lists this process while the store is open.
@@ -74,7 +74,7 @@ final class StoreContext: Sendable {
     environment = Unretained(database.environment)
     index = Unretained(database.index.mapping)
     self.removalLog = removalLog
-    removals = RemovalIndex(database: database, log: removalLog)
+    removals = KnownRemovals(database: database, log: removalLog)
     self.counts = counts
     activityFile = counts.activity.file
     // No tag is that of ``RemovalToken/max``.

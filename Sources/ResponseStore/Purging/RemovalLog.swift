@@ -172,14 +172,13 @@ final class RemovalLog: @unchecked Sendable {
 
   /// Returns a removal in force; nil if a later one uses its frame, so that this one was applied to the database. An
   /// unreadable one counts as a removal of everything.
-  func removal(_ number: UInt64) -> Tombstone? {
+  func removal(_ number: UInt64) -> Removal? {
     // Copy the frame, because another process may be writing it. The checksum shows an incomplete copy.
     let copy = [UInt8](frame(of: number))
-    if let found = copy.withUnsafeBytes({ RemovalFrame.number(in: $0) }), found > number { return nil }
-    if let tombstone = copy.withUnsafeBytes({ RemovalFrame.decode($0) }), tombstone.sequence == number {
-      return tombstone
-    }
-    return number <= lastApplied ? nil : Tombstone(sequence: number, scope: .everything, lastRowID: .max)
+    let found = copy.withUnsafeBytes { RemovalFrame.number(in: $0) }
+    if let found, found > number { return nil }
+    if found == number, let removal = copy.withUnsafeBytes({ RemovalFrame.removal(in: $0) }) { return removal }
+    return number <= lastApplied ? nil : Removal(.everything)
   }
 
   private func frame(of number: UInt64) -> UnsafeRawBufferPointer {
@@ -193,21 +192,15 @@ final class RemovalLog: @unchecked Sendable {
 
   // MARK: Appending
 
-  /// Logs a removal, and returns its sequence number. It is then durable and in force for all processes.
+  /// Logs removals with one sync for all that fit, and returns the sequence number of the last one. They are then durable
+  /// and in force for all processes.
   ///
   /// - Parameters:
   ///   - timeout: How long to wait for the lock of another process, and for a free frame.
   ///   - applyRemovals: Called repeatedly while the log is full, to apply removals to the database.
   @discardableResult
   func append(
-    _ scope: RemovalScope, mode: RemovalMode = .hard, timeout: Duration, applyRemovals: () -> Void
-  ) throws(Failure) -> UInt64 {
-    try append([(scope, mode)], timeout: timeout, applyRemovals: applyRemovals)
-  }
-
-  /// Logs several removals with one sync for all that fit, and returns the sequence number of the last one.
-  func append(
-    _ removals: [(scope: RemovalScope, mode: RemovalMode)], timeout: Duration, applyRemovals: () -> Void
+    _ removals: [Removal], timeout: Duration, applyRemovals: () -> Void
   ) throws(Failure) -> UInt64 {
     var rest = removals[...]
     let deadline = MonotonicTime.now + timeout
@@ -217,7 +210,7 @@ final class RemovalLog: @unchecked Sendable {
       // The lock is held only for copies: a process suspended meanwhile blocks all others.
       try withLock(until: deadline) { () throws(Failure) in
         _ = try overwriteAbandoned(before: .max)
-        while let removal = rest.first, let number = try write(removal.scope.abbreviated, removal.mode) {
+        while let removal = rest.first, let number = try write(removal) {
           numbers = (numbers?.lowerBound ?? number)...number
           rest.removeFirst()
         }
@@ -231,14 +224,14 @@ final class RemovalLog: @unchecked Sendable {
   }
 
   /// Assigns a number to a removal and writes it to its frame. Returns nil if the frame is not free yet.
-  private func write(_ scope: RemovalScope, _ mode: RemovalMode) throws(Failure) -> UInt64? {
+  private func write(_ removal: Removal) throws(Failure) -> UInt64? {
     let number = written + 1
     guard number <= lastApplied + UInt64(frameCount) else { return nil }
     try claims.claim(number)
     // First the number, so that no frame is overlooked after the end of this process.
     word(Offset.written).pointee.store(number, ordering: .releasing)
     do throws(Failure) {
-      try write(RemovalFrame.encode(number, scope, mode), toFrame: Int(number % UInt64(frameCount)))
+      try write(RemovalFrame.encode(number, removal), toFrame: Int(number % UInt64(frameCount)))
     } catch {
       claims.release(number...number)
       throw error
@@ -308,7 +301,7 @@ final class RemovalLog: @unchecked Sendable {
   private func overwriteAbandoned(before end: UInt64) throws(Failure) -> Bool {
     var isChanged = false
     for number in sequence + 1..<max(sequence + 1, min(end, written + 1)) where !claims.isClaimed(number) {
-      let bytes = RemovalFrame.encode(number, .nothing, .hard)
+      let bytes = RemovalFrame.encode(number, Removal(.nothing))
       // Its process may have put it in force meanwhile.
       guard number > sequence, !frame(of: number).elementsEqual(bytes) else { continue }
       try write(bytes, toFrame: Int(number % UInt64(frameCount)))

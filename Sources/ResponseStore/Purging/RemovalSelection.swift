@@ -21,10 +21,10 @@ struct RemovalSelection {
     var firstOfAll = Self.lastRow
     var hosts = [Bool](repeating: false, count: 1 << 12)
     for tombstone in tombstones {
-      if case .since(let date) = tombstone.scope {
+      if case .since(let date) = tombstone.removal.scope {
         // Strictly newer: the first row after all rows of the date itself.
         firstOfAll = min(firstOfAll, DateKey(time: SortableTimestamp.encode(date), rowID: .max))
-      } else if let tag = tombstone.scope.hostPrefix.flatMap(hostTag) {
+      } else if let tag = tombstone.removal.scope.beginning.flatMap(hostTag) {
         hosts[Int(tag)] = true
       } else {
         firstOfAll = Self.firstRow

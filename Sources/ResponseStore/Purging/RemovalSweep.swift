@@ -41,7 +41,7 @@ struct RemovalSweep: Sendable {
 
   /// Does a step if the sweep deletes records. Returns whether the step has deleted some.
   func freePages() throws(LMDBError) -> Bool {
-    try step { $0.contains { $0.mode == .hard } }.removedCount > 0
+    try step { $0.contains { $0.removal.isHard } }.removedCount > 0
   }
 
   private func step(if isWanted: ([Tombstone]) -> Bool) throws(LMDBError) -> Outcome {
@@ -172,7 +172,7 @@ struct RemovalSweep: Sendable {
     if recordCount < rowIDs.count {
       for date in rows where try !database.heads.contains(date.rowID, in: transaction) { part.strays.append(date) }
     }
-    if tombstones.contains(where: { $0.mode != .hard }) {
+    if tombstones.contains(where: { !$0.removal.isHard }) {
       part.unmarked = try database.unmarkedRows(among: rowIDs, coveredBy: tombstones, in: transaction)
     }
     return part
@@ -201,7 +201,7 @@ struct RemovalSweep: Sendable {
       try database.sweepProgress(in: transaction) == batch.known
     else { return Outcome(hasMore: true) }
     // Marking copies the pages of records without freeing any, so it changes half as many.
-    let marks = batch.tombstones.contains { $0.mode != .hard }
+    let marks = batch.tombstones.contains { !$0.removal.isHard }
     let pageCount =
       isCautious ? FreeingBudget.defaultPageCount : space.budget.freeablePageCount / (marks ? 2 : 1)
     // After a cautious start the freed pages need not be contiguous.

@@ -30,11 +30,9 @@ struct Remover: Sendable {
       return nil
     }
     let options = context.options
-    let now = options.clock()
     let number: UInt64
     do throws(RemovalLog.Failure) {
-      let logged = removals.map { (scope: $0.scope, mode: $0.effect.mode(at: now)) }
-      number = try context.removalLog.append(logged, timeout: options.stallTimeout) {
+      number = try context.removalLog.append(removals, timeout: options.stallTimeout) {
         if options.runsInBackground {
           context.queue.update { _ in }
         } else if options.opensExistingOnly {
@@ -55,7 +53,7 @@ struct Remover: Sendable {
     context.counts.count(removals.count, .purges)
     context.removals.catchUp()
     for removal in removals {
-      context.counts.activity.observers.emit(.purged(scope: removal.scope, isSoft: removal.effect != .remove))
+      context.counts.activity.observers.emit(.purged(scope: removal.scope, isSoft: !removal.isHard))
     }
     guard options.runsInBackground else {
       writer.writePending()
@@ -113,13 +111,14 @@ struct Remover: Sendable {
     return context.removalLog.sequence | context.tokenTag
   }
 
-  /// See ``ResponseStore/effectOfRemovals(on:storedAt:groups:since:)``.
+  /// See ``ResponseStore/effectOfRemovals(on:storedAt:fields:since:)``.
   @inline(__always)
   func effectOfRemovals(
-    since token: inout RemovalToken, isCovered: (RemovalScope) -> Bool
+    since token: inout RemovalToken, on key: @autoclosure () -> RequestKey?, storedAt: @autoclosure () -> Date,
+    fields: () -> HeaderFields?
   ) -> RemovalEffect {
     guard var number = context.removalNumber(in: token), context.isUsable else { return .removed }
     defer { token = number | context.tokenTag }
-    return context.removals.effect(after: &number, isCovered: isCovered)
+    return context.removals.effect(after: &number, on: key(), storedAt: storedAt(), fields: fields)
   }
 }

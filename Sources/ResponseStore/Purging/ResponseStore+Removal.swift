@@ -25,7 +25,7 @@ extension ResponseStore {
   /// failure. This includes queued responses. An update by a validation that began before does not make them fresh.
   /// Costs and blocks like ``remove(_:)-(RemovalScope)``. The records are changed later.
   public func softPurge(_ scope: RemovalScope) {
-    remover.remove([Removal(scope, effect: .makeStale)])
+    remover.remove([Removal(scope, .stale(since: context.options.clock()))])
   }
 
   /// Removes the responses that scopes cover, except the response of `token`, which is moved past the removals.
@@ -66,14 +66,14 @@ extension ResponseStore {
       remedy: "Try again, after resuming or ending suspended processes that use the directory")
   }
 
-  /// Removes all variants of several keys, and frees their disk space in a store without threads.
+  /// Removes all variants of several keys, or makes them stale, and frees their disk space in a store without threads.
   ///
   /// Costs one sync for up to 256 keys. Waits while the removal log has little space left, because a removal that finds
   /// none for long fails the store.
   ///
   /// - Throws: ``StoreError`` if no process applies the logged removals, or if the removals could not be logged, and the
   ///   store failed because of that. Only the first of the keys may have been removed then.
-  package func removeOrThrow(_ keys: [RequestKey], isSoft: Bool) throws(StoreError) {
+  package func removeOrThrow(_ keys: [RequestKey], _ effect: RemovalEffect) throws(StoreError) {
     try checkRemovable()
     let log = context.removalLog
     var rest = keys[...]
@@ -88,7 +88,7 @@ extension ResponseStore {
         applyRemovals()
         usleep(1000)
       }
-      remover.remove(batch.map { Removal(.key($0.bytes), isSoft: isSoft) })
+      remover.remove(batch.map { Removal(.key($0.bytes), effect) })
       try throwIfFailed()
       applyRemovals()
       rest = rest.dropFirst(batch.count)
@@ -119,8 +119,7 @@ extension ResponseStore {
     try ProcessLimits.checkFileSize(directory: path, of: "the removal log", byteCount: log.byteCount)
     try directory.finishOpening()
     do throws(RemovalLog.Failure) {
-      let mode = removal.effect.mode(at: options.clock())
-      try log.append(removal.scope, mode: mode, timeout: options.stallTimeout) {}
+      try log.append([removal], timeout: options.stallTimeout) {}
     } catch {
       switch error {
       case .busy:
@@ -137,7 +136,7 @@ extension ResponseStore {
 
   // MARK: For holders of copies
 
-  /// The present point in the order of removals, for ``effectOfRemovals(on:storedAt:groups:since:)``. Costs
+  /// The present point in the order of removals, for ``effectOfRemovals(on:storedAt:fields:since:)``. Costs
   /// a nanosecond.
   public var removalToken: RemovalToken { remover.token }
 
@@ -164,20 +163,19 @@ extension ResponseStore {
   ///   - key: The cache key of the copy.
   ///   - storedAt: When the response was last updated or stored. Another process may have updated the record since the
   ///     copy was read. To be sure, pass the distant future, and look the response up again if that is covered.
-  ///   - groups: The cache groups of the response.
+  ///   - fields: Returns the fields of the response.
   ///   - token: The removals that the caller knows.
   public func effectOfRemovals(
-    on key: @autoclosure () -> RequestKey, storedAt: @autoclosure () -> Date, groups: () -> [String],
+    on key: @autoclosure () -> RequestKey, storedAt: @autoclosure () -> Date, fields: () -> HeaderFields?,
     since token: inout RemovalToken
   ) -> RemovalEffect {
-    remover.effectOfRemovals(since: &token) {
-      $0.covers(key: key().bytes, storedAt: storedAt(), groups: groups)
-    }
+    remover.effectOfRemovals(since: &token, on: key(), storedAt: storedAt(), fields: fields)
   }
 
   /// The effect that the removals of all processes since `token` may have on a response in flight, of which only the
   /// key is known. `token` is moved to now.
   package func possibleEffectOfRemovals(on key: RequestKey, since token: inout RemovalToken) -> RemovalEffect {
-    remover.effectOfRemovals(since: &token) { $0.mayCover(key) }
+    // In flight, so it is newer than any date, and its fields are unknown.
+    remover.effectOfRemovals(since: &token, on: key, storedAt: .distantFuture) { nil }
   }
 }

@@ -13,12 +13,10 @@ package struct RemovalInForce: Sendable {
     case marking
   }
 
-  /// The sequence number in the removal log; nil for a tombstone that cannot be read.
+  /// The sequence number in the removal log; nil if so many removals have come that this process does not know them all.
   package let sequence: UInt64?
-  /// The responses that it covers.
-  package let scope: RemovalScope
-  /// Whether it keeps the responses and makes them stale.
-  package let isSoft: Bool
+  /// The removal itself.
+  package let removal: Removal
   /// The progress.
   package let stage: Stage
   /// The number of covered responses that are still on disk, or of a soft removal still to be marked.
@@ -52,15 +50,15 @@ extension ResponseStore {
     do throws(LMDBError) {
       let (tombstones, lastApplied) = try context.database.environment.read { (transaction) throws(LMDBError) in
         (
-          try context.removals.activeTombstones(in: transaction).filter { $0.scope != .nothing },
+          try context.removals.activeTombstones(in: transaction).filter { $0.removal.scope != .nothing },
           try context.database.counters(in: transaction).lastAppliedRemoval
         )
       }
       var overview = RemovalOverview(
         removals: tombstones.map { tombstone in
           RemovalInForce(
-            sequence: tombstone.sequence == .max ? nil : tombstone.sequence, scope: tombstone.scope,
-            isSoft: tombstone.mode != .hard, stage: tombstone.stage)
+            sequence: tombstone.sequence == .max ? nil : tombstone.sequence, removal: tombstone.removal,
+            stage: tombstone.sequence > lastApplied ? .logged : tombstone.removal.isHard ? .deleting : .marking)
         }, lastSequence: context.removalLog.sequence, lastApplied: lastApplied,
         logCapacity: context.removalLog.frameCount)
       try count(tombstones, in: &overview, progress: progress)
@@ -106,13 +104,8 @@ extension ResponseStore {
 }
 
 extension Tombstone {
-  fileprivate var stage: RemovalInForce.Stage {
-    if metaKey.isEmpty { return .logged }
-    return mode == .hard ? .deleting : .marking
-  }
-
   /// Whether the record is still to be deleted or marked.
   fileprivate func hasToChange(rowID: UInt64, _ head: RecordHeaderView) -> Bool {
-    mode == .hard ? covers(rowID: rowID, layout: head) : [self].unmarkedFreshness(rowID: rowID, head) != nil
+    removal.isHard ? covers(rowID: rowID, layout: head) : [self].unmarkedFreshness(rowID: rowID, head) != nil
   }
 }

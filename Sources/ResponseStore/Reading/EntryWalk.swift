@@ -21,7 +21,7 @@ struct EntryWalk {
   init(_ entries: StoredEntries) {
     context = entries.store.context
     order = entries.order
-    scope = Tombstone(sequence: .max, scope: entries.scope, lastRowID: .max)
+    scope = Tombstone(removal: Removal(entries.scope))
   }
 
   /// Returns the next entries, possibly none; nil at the end.
@@ -95,9 +95,13 @@ struct EntryWalk {
   private func entry(
     _ rowID: UInt64, _ layout: RecordHeaderView, hiddenBy tombstones: [Tombstone]
   ) -> StoredResponseInfo? {
-    guard layout.hasRightChecksum, !tombstones.hide(rowID: rowID, layout) else { return nil }
-    let freshness =
-      tombstones.softTime(rowID: rowID, layout).map { layout.freshness.softPurged(at: $0) } ?? layout.freshness
+    guard layout.hasRightChecksum else { return nil }
+    var freshness = layout.freshness
+    switch tombstones.effect(rowID: rowID, layout) {
+    case .none: break
+    case .stale(let date): freshness = freshness.softPurged(at: date)
+    case .removed: return nil
+    }
     return StoredResponseInfo(
       rowID: rowID, key: RequestKey(storedBytes: [UInt8](layout.key)), status: layout.status,
       storedAt: layout.storedAt, updatedAt: layout.updatedAt, freshness: freshness,

@@ -56,10 +56,13 @@ extension Reader {
     of head: RecordHeaderView, rowID: UInt64, in transaction: borrowing ReadTransaction
   ) -> Date {
     do throws(LMDBError) {
-      return try removals.activeTombstones(in: transaction).softTime(rowID: rowID, head) ?? .distantPast
+      if case .stale(let date) = try removals.activeTombstones(in: transaction).effect(rowID: rowID, head) {
+        return date
+      }
     } catch {
-      return .distantPast
+      // As if it were forgotten.
     }
+    return .distantPast
   }
 
   /// Copies the header of a record whose body stays in the store.

@@ -16,7 +16,7 @@ final class Reader: Sendable {
   let verified = VerifiedChecksums()
   // Direct references to parts of the context, so that a lookup follows and counts as few references as possible.
   private let removalLog: RemovalLog
-  let removals: RemovalIndex
+  let removals: KnownRemovals
   private let environment: Unretained<LMDBEnvironment>
   private let index: Unretained<IndexMapping>
   private let lookups: StripedLookupCounter
@@ -291,10 +291,13 @@ final class Reader: Sendable {
     guard head.hasKey(key.bytes) else { return true }
     best.count += 1
     best.selected?.hasOthers = true
-    var coverage = TombstoneCoverage.none
+    var isSoftPurged = false
     if !tombstones.isEmpty {
-      coverage = tombstones.coverage(rowID: rowID, head)
-      if coverage == .hidden { return true }
+      switch tombstones.effect(rowID: rowID, head) {
+      case .none: break
+      case .stale: isSoftPurged = true
+      case .removed: return true
+      }
     }
     let vary = head.vary.isEmpty ? VaryKey(fields: []) : FieldCoding.decodeVary(head.vary)
     guard matches(vary) else { return true }
@@ -307,7 +310,7 @@ final class Reader: Sendable {
     }
     best.rank = rank
     best.selected = SelectedRecord(
-      rowID: rowID, head: head, cell: cell, hasOthers: best.count > 1, isSoftPurged: coverage == .stale,
+      rowID: rowID, head: head, cell: cell, hasOthers: best.count > 1, isSoftPurged: isSoftPurged,
       removalSequence: best.removalSequence)
     return true
   }

@@ -178,8 +178,4 @@ final class PendingWrite: Sendable {
     case .removed: nil
     }
   }
-
-  func isCovered(by scope: RemovalScope) -> Bool {
-    scope.covers(key: key.bytes, storedAt: head.updatedAt) { CacheGroups.groups(of: head.fields) }
-  }
 }

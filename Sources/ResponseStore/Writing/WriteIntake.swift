@@ -77,9 +77,7 @@ struct WriteIntake: Sendable {
     guard let token else { return stored.removalSequence }
     guard let validation = context.removalNumber(in: token) else { return nil }
     var number = stored.removalSequence
-    let effect = context.removals.effect(after: &number) { scope in
-      scope.covers(key: stored.key.bytes, storedAt: stored.updatedAt) { CacheGroups.groups(of: stored.fields) }
-    }
+    let effect = context.removals.effect(after: &number, on: stored.key, storedAt: stored.updatedAt) { stored.fields }
     return effect == .removed ? nil : validation
   }
 

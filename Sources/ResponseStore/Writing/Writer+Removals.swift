@@ -21,8 +21,9 @@ extension Writer {
     var budget = limit
     while changes.counters.lastAppliedRemoval < last {
       let sequence = changes.counters.lastAppliedRemoval + 1
-      if var tombstone = context.removalLog.removal(sequence) {
-        tombstone.lastRowID = changes.counters.nextRowID &- 1
+      if let removal = context.removalLog.removal(sequence) {
+        let tombstone = Tombstone(
+          removal: removal, sequence: sequence, lastRowID: changes.counters.nextRowID &- 1)
         let (removed, isApplied) = try apply(tombstone, budget: &budget, changes: &changes, in: transaction)
         result.removed[.requested, default: 0] += removed
         guard isApplied else { break }
@@ -45,14 +46,14 @@ extension Writer {
     let mayStart = budget > 0 && !changes.freeing.isExhausted
     if mayStart, let rows = try directRows(of: tombstone, budget: &budget, in: transaction) {
       let next: UInt64?
-      if tombstone.mode == .hard {
+      if tombstone.removal.isHard {
         (removed, next) = try database.removeRecords(rows, changes: &changes, in: transaction, use: [tombstone].fate)
       } else {
         next = try database.markStale(rows, coveredBy: [tombstone], changes: &changes, in: transaction)
       }
       if next == nil { return (removed, true) }
     }
-    if tombstone.scope.keys != nil { return (removed, false) }
+    if tombstone.removal.scope.keys != nil { return (removed, false) }
     try database.addTombstone(tombstone, changes: &changes, in: transaction)
     return (removed, true)
   }
@@ -62,7 +63,7 @@ extension Writer {
   private func directRows(
     of tombstone: Tombstone, budget: inout Int, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> [UInt64]? {
-    if let keys = tombstone.scope.keys {
+    if let keys = tombstone.removal.scope.keys {
       let tags = Set(keys.map { $0.withUnsafeBytes { database.tag(of: $0) } })
       let rows = tags.flatMap { database.candidateRows(ofTag: $0) }
       budget -= max(rows.count, 1)

@@ -17,7 +17,7 @@ enum FleetPurge {
     for (index, scope) in scopes.enumerated() {
       bar.update(done: index, total: scopes.count)
       do {
-        let one = try console.purge(scope, isSoft: mode == .soft, timeout: timeout) { wait in
+        let one = try console.purge(Removal(scope, mode.effect(at: Date())), timeout: timeout) { wait in
           bar.hide()
           waiting.update(wait)
         }

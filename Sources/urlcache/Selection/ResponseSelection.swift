@@ -22,6 +22,11 @@ struct ResponseSelection {
   /// The options of a purge.
   static let purgeOptions: [Option] = scopeOptions + [all] + ResponseFilter.options
 
+  private static let scopeNames = ["url", "since", "host", "prefix", "group", "all"]
+
+  /// The options that are scopes, in words for help and errors.
+  static let scopeWords = "one of " + scopeNames.map { "--" + $0 }.joined(separator: ", ")
+
   private static let scopeOptions = [
     Option(
       name: "url", placeholder: "URL",
@@ -47,7 +52,7 @@ struct ResponseSelection {
   ///
   /// - Throws: `UsageError` for invalid values, and for more than one scope.
   init(_ arguments: Arguments) throws {
-    let given = ["url", "since", "host", "prefix", "group", "all"].filter { arguments.has($0) }
+    let given = Self.scopeNames.filter { arguments.has($0) }
     guard given.count <= 1 else { throw UsageError("--\(given[0]) cannot be combined with --\(given[1])") }
     guard arguments.has("group") == arguments.has("origin") else {
       throw UsageError("--group and --origin go together")

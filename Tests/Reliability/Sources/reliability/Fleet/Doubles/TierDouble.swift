@@ -36,18 +36,16 @@ private final class MembershipDouble: FleetMembership {
 
   var sharedResponses: (any TransportLayer)? { membership.sharedResponses }
 
-  func announce(_ removals: [Removal]) -> [AnnouncedRemoval] { membership.announce(removals) }
-
-  func purge(_ removals: [AnnouncedRemoval], timeout: Duration?) throws -> FleetPurgeResult {
-    guard rule == .waitHasMargin else { return try membership.purge(removals, timeout: timeout) }
+  func purge(_ removal: Removal, timeout: Duration?, _ removeHere: () -> Void) throws -> FleetPurgeResult {
+    guard rule == .waitHasMargin else { return try membership.purge(removal, timeout: timeout, removeHere) }
     do {
-      return try membership.purge(removals, timeout: .seconds(FleetMachine.lease))
+      return try membership.purge(removal, timeout: .seconds(FleetMachine.lease), removeHere)
     } catch let error as RedisTierError where error.code == .unconfirmed {
       return FleetPurgeResult(confirmedCount: 0, expiredLeaseCount: 0)
     }
   }
 
-  func post(_ removals: [AnnouncedRemoval]) { membership.post(removals) }
+  func post(_ removals: [Removal], _ removeHere: () -> Void) { membership.post(removals, removeHere) }
 
   func leave() { membership.leave() }
 

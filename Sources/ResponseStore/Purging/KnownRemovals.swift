@@ -1,29 +1,22 @@
 import CacheModel
+import FoundationEssentials
+import HTTPCaching
 import LMDB
 import Synchronization
 
 /// The removals that this process knows.
 ///
 /// Lookups need the removals that are in force but not applied. Holders of copies need the latest ones.
-final class RemovalIndex: Sendable {
+final class KnownRemovals: Sendable {
   private struct Known {
-    /// The latest removals in order, from number `floor` + 1 on.
-    var logged: [Tombstone] = []
-    /// Removals up to this number are forgotten.
-    var floor: UInt64
+    /// The latest removals in the log.
+    var logged: RemovalIndex
     /// The tombstones in the database.
     var tombstones: [Tombstone] = []
     /// The transaction that last changed the tombstones.
     var tombstonesChange: UInt64 = 0
-    var sequence: UInt64
     /// The active tombstones of a transaction, with the removals up to a sequence number.
     var active: (tombstones: [Tombstone], transactionID: UInt64, sequence: UInt64) = ([], 0, 0)
-
-    /// Returns the removals after a number; nil if some of them are forgotten.
-    func logged(after number: UInt64) -> ArraySlice<Tombstone>? {
-      guard number >= floor else { return nil }
-      return logged.dropFirst(Int(clamping: number - floor))
-    }
   }
 
   /// The maximum number of remembered removals; older copies count as removed.
@@ -43,7 +36,7 @@ final class RemovalIndex: Sendable {
     let newest = log.sequence
     let floor = newest - min(newest, UInt64(log.frameCount))
     sequence = Atomic(floor)
-    known = Monitor(Known(floor: floor, sequence: floor))
+    known = Monitor(Known(logged: RemovalIndex(after: floor, capacity: Self.maximumMemory)))
   }
 
   /// The tombstones that hide records in a transaction, or make them stale: those in the database, and one for each
@@ -74,9 +67,12 @@ final class RemovalIndex: Sendable {
     return known.withLock { known in
       catchUp(&known)
       // In a snapshot older than the remembered removals, every record counts as removed.
-      let logged = known.logged(after: counters.lastAppliedRemoval).map { Array($0) }
-      let active = tombstones + (logged ?? [Tombstone(sequence: .max, scope: .everything, lastRowID: .max)])
-      if id >= known.active.transactionID { known.active = (active, id, known.sequence) }
+      let applied = counters.lastAppliedRemoval
+      let logged = known.logged.removals(after: applied).map { removals in
+        zip((applied + 1)..., removals).map { Tombstone(removal: $1, sequence: $0) }
+      }
+      let active = tombstones + (logged ?? [Tombstone(removal: Removal(.everything))])
+      if id >= known.active.transactionID { known.active = (active, id, known.logged.last) }
       if change > known.tombstonesChange {
         known.tombstonesChange = change
         known.tombstones = tombstones
@@ -106,38 +102,33 @@ final class RemovalIndex: Sendable {
   /// Reads the logged removals that this process does not know yet.
   private func catchUp(_ known: inout Known) {
     let newest = log.sequence
-    guard newest > known.sequence else { return }
-    var number = max(known.sequence, newest - min(newest, UInt64(log.frameCount)))
-    if number > known.sequence { forget(&known, upTo: number) }
-    while number < newest {
-      number += 1
-      if let removal = log.removal(number) { known.logged.append(removal) } else { forget(&known, upTo: number) }
+    guard newest > known.logged.last else { return }
+    let oldest = newest - min(newest, UInt64(log.frameCount))
+    if oldest > known.logged.last { known.logged.forget(upTo: oldest) }
+    while known.logged.last < newest {
+      let number = known.logged.last + 1
+      if let removal = log.removal(number) { known.logged.append(removal) } else { known.logged.forget(upTo: number) }
     }
-    if known.logged.count > Self.maximumMemory {
-      forget(&known, upTo: known.logged[known.logged.count - Self.maximumMemory / 2].sequence)
-    }
-    known.sequence = newest
     // Keep this order: a thread that sees the new number must not see an old `settledIn`.
     settledIn.store(.max, ordering: .releasing)
     sequence.store(newest, ordering: .releasing)
   }
 
-  private func forget(_ known: inout Known, upTo number: UInt64) {
-    known.logged.removeAll { $0.sequence <= number }
-    known.floor = max(known.floor, number)
-  }
-
   /// The effect of the removals after a number on a response; forgotten removals count as hard ones. The number is
   /// moved to the last removal that was compared. Costs a nanosecond if there was none.
-  func effect(after number: inout UInt64, isCovered: (RemovalScope) -> Bool) -> RemovalEffect {
+  ///
+  /// The parameters are those of ``CacheModel/RemovalIndex/effect(after:on:storedAt:fields:)``.
+  func effect(
+    after number: inout UInt64, on key: @autoclosure () -> RequestKey?, storedAt: @autoclosure () -> Date,
+    fields: () -> HeaderFields?
+  ) -> RemovalEffect {
     guard log.sequence != number else { return .none }
-    let (later, newest) = known.withLock { known -> (ArraySlice<Tombstone>?, UInt64) in
+    let (bytes, date) = (key()?.bytes, storedAt())
+    return known.withLock { known in
       catchUp(&known)
-      return (known.logged(after: number), known.sequence)
+      defer { number = max(number, known.logged.last) }
+      return known.logged.effect(after: number, on: bytes, storedAt: date, fields: fields)
     }
-    number = max(number, newest)
-    guard let later else { return .removed }
-    return later.reduce(.none) { $0 != .removed && isCovered($1.scope) ? $0.combined(with: $1.mode) : $0 }
   }
 
   /// Whether a removal between two numbers may cover a response.
@@ -145,8 +136,8 @@ final class RemovalIndex: Sendable {
   /// - Parameter key: The cache key of the response; nil if any removal may cover it.
   func mayCover(_ key: RequestKey?, after number: UInt64, before removal: UInt64) -> Bool {
     guard removal > number + 1 else { return removal <= number }
-    guard let key, let later = known.withLock({ $0.logged(after: number) }) else { return true }
-    return later.contains { $0.sequence < removal && $0.scope.mayCover(key) }
+    guard let key, let later = known.withLock({ $0.logged.removals(after: number) }) else { return true }
+    return later.prefix(Int(clamping: removal - number - 1)).contains { $0.scope.mayCover(key) }
   }
 
   /// The effect of removals on a pending write since it was accepted. A write that only discards a record counts as
@@ -154,6 +145,6 @@ final class RemovalIndex: Sendable {
   func effect(on write: PendingWrite) -> RemovalEffect {
     if write.isDiscard { return .removed }
     var number = write.removalSequence
-    return effect(after: &number) { write.isCovered(by: $0) }
+    return effect(after: &number, on: write.key, storedAt: write.head.updatedAt) { write.head.fields }
   }
 }
