@@ -14,6 +14,7 @@ import Synchronization
 package final class ClientState: Sendable {
   let inFlightFetches: InFlightFetches
   let counters: RequestCounters
+  let failingOrigins = FailingOrigins()
   /// Held while the record of a key space is made or changed.
   let spaceChanges = Mutex(())
 
