@@ -112,6 +112,9 @@ package enum CounterWord: Int, CaseIterable, Sendable {
   case unavailable
   case failed
 
+  case heldOff = 12
+  case staleAfter
+
   case backgroundRevalidations = 16
   case originBytes
   case originFailures

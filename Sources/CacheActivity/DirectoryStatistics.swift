@@ -42,6 +42,10 @@ public struct DirectoryStatistics: Sendable, Hashable {
   public var originByteCount: Int { counts[.originBytes, default: 0] }
   /// Validations in the background, after a stale response was served.
   public var backgroundRevalidations: Int { counts[.backgroundRevalidations, default: 0] }
+  /// Stale responses because the origin had failed a moment before.
+  public var heldOffRequests: Int { counts[.heldOff, default: 0] }
+  /// Stale responses because the origin had not responded in time.
+  public var unansweredRequests: Int { counts[.staleAfter, default: 0] }
   /// Fetches that ended without a response.
   public var originFailures: Int { counts[.originFailures, default: 0] }
   /// Responses of the origin with a status of 500 or more.

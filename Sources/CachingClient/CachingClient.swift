@@ -240,6 +240,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
       // The caller may have changed other members of the request since its lookup.
       case .fetch(let made): plan = made.with(request: request.under(made.request.spaceKey))
       }
+      if let response = heldOffResponse(plan) { return response }
       guard !isUnshared, plan.request.isShareable else {
         return try await lead(
           inFlightFetches.startUnshared(
@@ -255,7 +256,13 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
         varyKey(of: plan.request, by: $0)
       }
       switch role {
-      case .wait(let fetch): _ = try await outcome(of: fetch, plan, until: &deadline) { _ in true }
+      case .wait(let fetch):
+        do { _ = try await outcome(of: fetch, plan, until: &deadline) { _ in true } } catch let error
+          as CachingClientError
+        {
+          if let deadline, deadline <= .now { throw error }
+          isUnshared = true
+        }
       case .lead(let fetch): return try await lead(fetch, plan, over: transport, until: deadline)
       case .lookAgain:
         // Under heavy load, a fetch may end during each lookup. After some repetitions, fetch without coalescing.

@@ -7,6 +7,7 @@ package final class ClientState: Sendable {
   let inFlightFetches: InFlightFetches
   let counters: RequestCounters
   let spaces: SpaceRecords
+  let failingOrigins = FailingOrigins()
   /// Returns whether the storage has a variant of a cache key.
   let hasVariants: @Sendable (_ key: RequestKey) -> Bool
 

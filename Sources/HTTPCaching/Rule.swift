@@ -143,6 +143,12 @@ extension Rule {
 
   /// `stale-if-error` of the request, the response or the options permits the stale response.
   public static let staleIfError = Rule("stale-if-error", "5861 4", "stale-if-error permits it")
+  /// The origin has not responded within a time, and `stale-if-error` permits the stored response.
+  public static let staleAfter = Rule(
+    "stale-after", "5861 4", "the origin has not responded in time, and stale-if-error permits it")
+  /// The origin failed a moment ago and is not asked again yet, and `stale-if-error` permits the stored response.
+  public static let heldOff = Rule(
+    "held-off", "5861 4", "the origin failed a moment ago, and stale-if-error permits the stored response")
   /// The options permit the stale response while the origin is unreachable.
   public static let disconnected = Rule("disconnected", "9111 4.2.4", "the origin cannot be reached")
   /// Nothing permits a stale response.

@@ -15,6 +15,8 @@ struct ActivityReport {
       "hitByteCount": .number(counts.hitByteCount),
       "originByteCount": .number(counts.originByteCount),
       "backgroundRevalidations": .number(counts.backgroundRevalidations),
+      "heldOffRequests": .number(counts.heldOffRequests),
+      "unansweredRequests": .number(counts.unansweredRequests),
       "originFailures": .number(counts.originFailures),
       "originServerErrors": .number(counts.originServerErrors),
       "lookups": .object([

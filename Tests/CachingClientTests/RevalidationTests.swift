@@ -174,9 +174,12 @@ struct RevalidationTests {
     #expect(!sent.fields.contains("Range") && !sent.fields.contains("Cache-Control"))
   }
 
-  @Test("A background revalidation that fails changes nothing, and the next request repeats it")
+  @Test("A background revalidation that fails changes nothing, and without a hold-off the next request repeats it")
   func staleWhileRevalidateFails() async throws {
-    let fixture = try await staleFixture([("Cache-Control", "max-age=60, stale-while-revalidate=30")])
+    var options = CachingOptions()
+    options.holdOff = nil
+    let fixture = try await staleFixture(
+      [("Cache-Control", "max-age=60, stale-while-revalidate=30")], options: options)
     let transport = ScriptedTransport { _, _ in throw Unreachable() }
     for expected in 1...2 {
       #expect(try await fixture.client.respond(to: get(), over: transport).source == .staleStore)

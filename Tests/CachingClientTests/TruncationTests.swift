@@ -8,7 +8,9 @@ import Testing
 struct TruncationTests {
   /// Stores a response and advances the clock to 10 seconds after its lifetime.
   private func staleFixture(_ cacheControl: String = "max-age=60, stale-if-error=600") async throws -> Fixture {
-    let fixture = Fixture(maximumBodyByteCount: 100)
+    var options = CachingOptions()
+    options.holdOff = nil
+    let fixture = Fixture(options: options, maximumBodyByteCount: 100)
     let transport = ScriptedTransport { _, _ in fixture.ok("stored", ("Cache-Control", cacheControl), ("ETag", "\"1\""))
     }
     _ = try await fixture.client.respond(to: get(), over: transport)

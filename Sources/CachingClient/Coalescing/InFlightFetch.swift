@@ -21,6 +21,8 @@ final class InFlightFetch: Sendable {
     case notShareable(variant: VaryKey?)
     /// A failure. Each follower serves a stale response if permitted, or tries again.
     case failed(StaleOnError.Failure)
+    /// The origin has not responded by the time that the follower set. Serve a stale response.
+    case unanswered
     /// The fetch was cancelled, or its permit revoked, before the follower joined. Look the request up again.
     case abandoned
   }
@@ -36,11 +38,15 @@ final class InFlightFetch: Sendable {
     var hasLeader: Bool
     var leader: CheckedContinuation<any Sendable, any Error>?
     var response: Result<any Sendable, any Error>?
+    /// Whether the leader has a response, or will have it at once.
+    var isDelivered = false
     var followers: [UInt64: Follower] = [:]
     /// The head of the response, without the body, after it has arrived and if it can be shared.
     var head: CacheableResponse?
     var outcome: Outcome?
     var isCancelled = false
+    /// Whether it goes on without a caller.
+    var isBackground: Bool
   }
 
   /// The key of the URL, by which removals find the fetch.
@@ -54,8 +60,8 @@ final class InFlightFetch: Sendable {
   let storageReport = StorageReport()
   /// A time before the request was sent.
   let startedAt = BootClock.now
-  /// Whether no caller waits for the response.
-  let isBackground: Bool
+  /// Whether it began without a caller.
+  private let beganInBackground: Bool
   private let state: Mutex<State>
 
   init(
@@ -65,8 +71,8 @@ final class InFlightFetch: Sendable {
     self.identity = identity
     self.permit = permit
     self.coalescingKey = coalescingKey
-    self.isBackground = isBackground
-    state = Mutex(State(hasLeader: !isBackground))
+    beganInBackground = isBackground
+    state = Mutex(State(hasLeader: !isBackground, isBackground: isBackground))
   }
 
   private let progress = Atomic<Int>(0)
@@ -86,7 +92,7 @@ final class InFlightFetch: Sendable {
   /// It begins on the leader's thread, because the leader only waits for it. A background fetch begins on another
   /// thread, to avoid delaying the caller.
   func start(_ fetch: @escaping @Sendable () async -> Void) {
-    let task = isBackground ? Task { await fetch() } : Task.immediate { await fetch() }
+    let task = beganInBackground ? Task { await fetch() } : Task.immediate { await fetch() }
     let isCancelled = state.withLock { state in
       state.task = task
       return state.isCancelled
@@ -99,6 +105,9 @@ final class InFlightFetch: Sendable {
     await state.withLock { $0.task }?.value
   }
 
+  /// Whether no caller waits for the response, and the fetch goes on nevertheless.
+  var isBackground: Bool { state.withLock { $0.isBackground } }
+
   /// Whether a request can join the fetch now.
   var isOpen: Bool {
     state.withLock { !$0.isCancelled && $0.outcome == nil } && !permit.isKnownRevoked
@@ -107,7 +116,7 @@ final class InFlightFetch: Sendable {
   /// Cancels the fetch if no request waits for it. Call this without the lock, after a leader or follower has left.
   private func cancelIfUnobserved() {
     let task = state.withLock { state in
-      guard !isBackground, !state.hasLeader, state.followers.isEmpty else { return nil as Task<Void, Never>? }
+      guard !state.isBackground, !state.hasLeader, state.followers.isEmpty else { return nil as Task<Void, Never>? }
       state.isCancelled = true
       return state.task
     }
@@ -128,11 +137,11 @@ final class InFlightFetch: Sendable {
     try await withTaskCancellationHandler {
       try await withCheckedThrowingContinuation { continuation in
         let response = state.withLock { state -> Result<any Sendable, any Error>? in
-          guard state.hasLeader else { return .failure(CancellationError()) }
           if let response = state.response {
             state.response = nil
             return response
           }
+          guard state.hasLeader else { return .failure(CancellationError()) }
           state.leader = continuation
           return nil
         }
@@ -148,6 +157,7 @@ final class InFlightFetch: Sendable {
   /// Without a leader the response is released, which abandons its unread body.
   func deliver(_ response: Result<any Sendable, any Error>) {
     let leader = state.withLock { state in
+      state.isDelivered = true
       if let leader = state.leader {
         state.leader = nil
         return leader as CheckedContinuation<any Sendable, any Error>?
@@ -229,6 +239,56 @@ final class InFlightFetch: Sendable {
         }
         return timeOut(self)
       }
+    }
+  }
+
+  // MARK: Origins that do not respond
+
+  /// Gives the leader another response if the origin has not responded at a time. The fetch then goes on in the background.
+  ///
+  /// The caller cancels the returned task when its wait ends.
+  ///
+  /// - Parameters:
+  ///   - makeResponse: Returns the response; nil if the leader must go on waiting.
+  ///   - whenReleased: Called when the leader has the response.
+  func answerLeader(
+    at time: ContinuousClock.Instant, with makeResponse: @escaping @Sendable () -> (any Sendable)?,
+    whenReleased: @escaping @Sendable (InFlightFetch) -> Void
+  ) -> Task<Void, Never> {
+    atTime(time) { fetch in
+      guard fetch.awaitsDelivery, let response = makeResponse() else { return }
+      let (leader, isReleased) = fetch.state.withLock {
+        state -> (CheckedContinuation<any Sendable, any Error>?, Bool) in
+        guard state.hasLeader, !state.isDelivered else { return (nil, false) }
+        state.isDelivered = true
+        state.isBackground = true
+        state.hasLeader = false
+        if state.leader == nil { state.response = .success(response) }
+        defer { state.leader = nil }
+        return (state.leader, true)
+      }
+      guard isReleased else { return }
+      whenReleased(fetch)
+      leader?.resume(returning: response)
+    }
+  }
+
+  private var awaitsDelivery: Bool { state.withLock { $0.hasLeader && !$0.isDelivered } }
+
+  /// Resumes a follower with ``Outcome/unanswered`` if the origin has not responded at a time.
+  ///
+  /// The caller cancels the returned task when its wait ends.
+  func releaseFollower(_ number: UInt64, at time: ContinuousClock.Instant) -> Task<Void, Never> {
+    atTime(time) { $0.resume(number, with: .success(.unanswered)) }
+  }
+
+  /// Calls `body` at a time if the fetch has made no progress by then.
+  private func atTime(
+    _ time: ContinuousClock.Instant, _ body: @escaping @Sendable (InFlightFetch) -> Void
+  ) -> Task<Void, Never> {
+    Task { [weak self] in
+      do { try await Task.sleep(until: time, clock: .continuous) } catch { return }
+      if let self, progressCount == 0 { body(self) }
     }
   }
 

@@ -123,6 +123,14 @@ final class InFlightFetches: Sendable {
     }
   }
 
+  /// Counts a fetch as background work, because its caller no longer waits for it.
+  func continueInBackground(_ fetch: InFlightFetch) {
+    state.withLock { state in
+      guard state.byKey[fetch.key]?.all.contains(where: { $0 === fetch }) == true else { return }
+      state.background[ObjectIdentifier(fetch)] = fetch
+    }
+  }
+
   private func makeFetch(
     _ key: RequestKey, identity: RequestKey, coalescingKey: CoalescingKey?, since token: RemovalToken,
     isBackground: Bool = false

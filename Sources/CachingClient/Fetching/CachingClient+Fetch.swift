@@ -42,15 +42,56 @@ extension CachingClient {
     if plan.conditional.isEmpty { counters.misses.count() }
     fetch.start { await self.performFetch(plan, in: fetch, over: transport) }
     let watch = deadline.map { fetch.watchLeader(until: $0, limit: min(plan.request.timeLimit ?? .zero, .longest)) }
-    defer { watch?.cancel() }
+    let answer = staleTime(plan, of: fetch).map { time in
+      fetch.answerLeader(at: time) {
+        self.staleResponse(plan, after: .status(504), isRemoved: fetch.permit.isRemoved, because: .staleAfter)
+      } whenReleased: { fetch in
+        self.counters.activity.add(1, .staleAfter)
+        self.inFlightFetches.continueInBackground(fetch)
+      }
+    }
+    defer {
+      watch?.cancel()
+      answer?.cancel()
+    }
     do {
       return try await fetch.response()
     } catch CachingClientError.timedOut {
-      guard let response = staleResponse(plan, after: .unreachable, of: fetch) else {
+      recordFailure(.unreachable, plan, in: fetch)
+      guard let response = staleResponse(plan, after: .unreachable, isRemoved: fetch.permit.isRemoved) else {
         throw CachingClientError.timedOut
       }
       return response
     }
+  }
+
+  /// Returns when a request is served stale if the origin has not responded to a fetch; nil if it goes on waiting.
+  private func staleTime(_ plan: Plan, of fetch: InFlightFetch) -> ContinuousClock.Instant? {
+    // Usually nothing may be served stale.
+    guard let permission = plan.staleOnError,
+      let limit = plan.request.overrides.staleAfter.map({ $0.isFinite ? Duration.seconds(min($0, 1e9)) : nil })
+        ?? options.staleAfter,
+      permission.mayServe(after: .status(504), now: clock())
+    else { return nil }
+    let elapsed = Duration.nanoseconds(Int64(clamping: BootClock.now &- fetch.startedAt))
+    return .now + max(.zero, min(limit, .longest) - elapsed)
+  }
+
+  /// Returns the stored response if the origin has failed a moment ago, so that it is not asked again yet.
+  func heldOffResponse(_ plan: Plan) -> Response? {
+    guard plan.staleOnError != nil, options.holdOff != nil, let failure = state.failingOrigins.failure(of: plan.key),
+      let response = staleResponse(plan, after: failure, isRemoved: false, because: .heldOff)
+    else { return nil }
+    counters.activity.add(1, .heldOff)
+    return response
+  }
+
+  /// Records a failure of the origin, if a stale response may be served because of it.
+  private func recordFailure(_ failure: StaleOnError.Failure, _ plan: Plan, in fetch: InFlightFetch) {
+    guard let range = options.holdOff,
+      fetch.isBackground || plan.staleOnError?.mayServe(after: failure, now: clock()) == true
+    else { return }
+    state.failingOrigins.recordFailure(failure, of: plan.key, range: range)
   }
 
   /// Waits for another request's fetch.
@@ -67,8 +108,13 @@ extension CachingClient {
       }
     } catch let error as CachingClientError {
       // Handle this like a timeout of the request's own fetch.
-      guard let response = staleResponse(plan, after: .unreachable, of: fetch) else { throw error }
-      return .response(response)
+      if let response = staleResponse(plan, after: .unreachable, isRemoved: fetch.permit.isRemoved) {
+        return .response(response)
+      }
+      if let deadline, deadline <= .now { throw error }
+      // The fetch is too slow for those that come later, too. One of those that waited takes over.
+      inFlightFetches.close(fetch)
+      return .leaderFailed
     }
     switch outcome {
     case .shared(let shared):
@@ -79,7 +125,15 @@ extension CachingClient {
       return .response(response)
     case .notShareable(let variant): return leave(fetch, of: variant, plan)
     case .failed(let failure):
-      guard let response = staleResponse(plan, after: failure, of: fetch) else { return .leaderFailed }
+      guard let response = staleResponse(plan, after: failure, isRemoved: fetch.permit.isRemoved) else {
+        return .leaderFailed
+      }
+      return .response(response)
+    case .unanswered:
+      let response = staleResponse(
+        plan, after: .status(504), isRemoved: fetch.permit.isRemoved, because: .staleAfter)
+      guard let response else { return .lookAgain }
+      counters.activity.add(1, .staleAfter)
       return .response(response)
     case .abandoned: return .lookAgain
     }
@@ -105,10 +159,11 @@ extension CachingClient {
   /// Waits for the outcome of a fetch, and counts the request as waiting.
   ///
   /// - Parameters:
-  ///   - deadline: The time at which the wait ends unless the fetch makes progress, which advances it. Nil before the
-  ///     first wait of a request: time spent waiting counts towards the request's own time limit.
+  ///   - deadline: The time at which the request times out unless the fetch makes progress, which advances it. Nil before
+  ///     the first wait of a request: time spent waiting counts towards the request's own time limit.
   ///   - canUse: Returns whether the request can use a response with this head. If not, it does not wait for the body.
-  /// - Throws: ``CachingClientError/timedOut`` if the fetch makes no progress; `CancellationError`.
+  /// - Throws: ``CachingClientError/timedOut`` if the fetch makes no progress until the deadline, or for
+  ///   ``/HTTPCaching/CachingOptions/coalescingTimeout``; `CancellationError`.
   func outcome(
     of fetch: InFlightFetch, _ plan: Plan, until deadline: inout ContinuousClock.Instant?,
     canUse: @escaping @Sendable (CacheableResponse) -> Bool
@@ -119,9 +174,13 @@ extension CachingClient {
     let seen = fetch.progressCount
     let limit = plan.request.timeLimit.map { min($0, .longest) }
     if deadline == nil, let limit { deadline = .now + limit }
-    let watch = limit.map { fetch.watch(number, until: deadline ?? .now + $0, limit: $0) }
+    // The request needs the other half of its time for its own fetch.
+    let wait = [limit.map { $0 / 2 }, options.coalescingTimeout].compactMap { $0 }.min().map { min($0, .longest) }
+    let watch = wait.map { fetch.watch(number, until: min(deadline ?? .now + $0, .now + $0), limit: $0) }
+    let release = staleTime(plan, of: fetch).map { fetch.releaseFollower(number, at: $0) }
     defer {
       watch?.cancel()
+      release?.cancel()
       if let limit, fetch.progressCount != seen { deadline = .now + limit }
     }
     return try await fetch.outcome(number: number, canUse: canUse) {
@@ -136,7 +195,9 @@ extension CachingClient {
     _ request: CachingClientRequest, _ entry: Storage.Entry, foundAt start: LookupStart, over transport: some Transport
   ) {
     let request = request.unconditional
-    guard let key = request.fetchKey else { return }
+    guard let key = request.fetchKey, options.holdOff == nil || state.failingOrigins.failure(of: key) == nil else {
+      return
+    }
     let coalescingKey = CoalescingKey(request.identity ?? key, of: request.head)
     let started = inFlightFetches.startInBackground(coalescingKey, of: key, since: start, now: clock()) {
       varyKey(of: request, by: $0)
@@ -156,6 +217,9 @@ extension CachingClient {
     var plan = plan
     do {
       var arrival = try await send(plan, over: transport)
+      if !StaleOnError.isError(status: arrival.response.head.status) {
+        state.failingOrigins.recordSuccess(of: plan.key)
+      }
       if let rule = arrival.response.rule { plan = plan.with(rule: rule) }
       if arrival.response.usedUnseenCredentials {
         // A 304 or a missing range must not be combined with a response that is stored for other users.
@@ -198,12 +262,15 @@ extension CachingClient {
     let incoming = arrival.response
     let status = incoming.head.status
     if status >= 500 { counters.activity.add(1, .originServerErrors) }
+    if StaleOnError.isError(status: status) { recordFailure(.status(status), plan, in: fetch) }
     if incoming.usedUnseenCredentials {
       refuse(.unseenCredentials, plan.request, fetch)
       return await passThrough(incoming, plan, refused: .unseenCredentials, in: fetch)
     }
     // Usually nothing may be served stale. To find that out in the generic function would take longer.
-    if plan.staleOnError != nil, let response = staleResponse(plan, after: .status(status), of: fetch) {
+    if plan.staleOnError != nil,
+      let response = staleResponse(plan, after: .status(status), isRemoved: fetch.permit.isRemoved)
+    {
       inFlightFetches.finish(fetch)
       fetch.deliver(.success(response))
       fetch.resolve(.failed(.status(status)))
@@ -293,8 +360,11 @@ extension CachingClient {
   func fail(_ error: any Error, _ plan: Plan, in fetch: InFlightFetch) {
     // A cancelled fetch does not mean that the origin is unreachable.
     let isCancelled = error is CancellationError || Task.isCancelled
-    if !isCancelled { counters.activity.add(1, .originFailures) }
-    let stale = isCancelled ? nil : staleResponse(plan, after: .unreachable, of: fetch)
+    if !isCancelled {
+      counters.activity.add(1, .originFailures)
+      recordFailure(.unreachable, plan, in: fetch)
+    }
+    let stale = isCancelled ? nil : staleResponse(plan, after: .unreachable, isRemoved: fetch.permit.isRemoved)
     inFlightFetches.finish(fetch)
     if let stale { fetch.deliver(.success(stale)) } else { fetch.deliver(.failure(error)) }
     fetch.resolve(.failed(.unreachable))

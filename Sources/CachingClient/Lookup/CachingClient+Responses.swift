@@ -48,21 +48,26 @@ extension CachingClient {
 
   /// Returns the stored response in place of a failed fetch.
   ///
-  /// `nil` if stale responses are not permitted, or if a removal since the request was sent covers the stored response.
+  /// `nil` if stale responses are not permitted.
+  ///
+  /// - Parameters:
+  ///   - isRemoved: Whether a removal since the request was sent covers the stored response. Then it is not served.
+  ///   - rule: The reason why the fetch did not decide; nil for a failure of this request's fetch.
   func staleResponse(
-    _ plan: Plan, after failure: StaleOnError.Failure, of fetch: InFlightFetch
+    _ plan: Plan, after failure: StaleOnError.Failure, isRemoved: @autoclosure () -> Bool, because rule: Rule? = nil
   ) -> Response? {
     let now = clock()
     guard let entry = plan.entry, let permission = plan.staleOnError, permission.mayServe(after: failure, now: now),
-      !fetch.permit.isRemoved
+      !isRemoved()
     else { return nil }
-    let decision = Reuse.decideResponse(request: plan.request.head, stored: entry, now: now, rule: permission.rule)
+    let decision = Reuse.decideResponse(
+      request: plan.request.head, stored: entry, now: now, rule: rule ?? permission.rule)
     let prepared = PreparedResponse(decision, of: entry, for: plan.request) {
       body(of: entry, at: $0, for: plan.request)
     }
     guard let prepared else { return nil }
     counters.staleServed.count()
-    let status: Int? = if case .status(let status) = failure { status } else { nil }
+    let status: Int? = if rule == nil, case .status(let status) = failure { status } else { nil }
     return Response(
       status: prepared.status, body: prepared.body, source: .staleOnError, age: prepared.age, reason: prepared.rule,
       entry: entry,

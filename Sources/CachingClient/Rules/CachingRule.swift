@@ -50,6 +50,10 @@ public struct CachingRule: Sendable, Hashable {
   /// ``RequestOverrides/queryNormalForm``.
   public var queryNormalForm: String?
 
+  /// The seconds after which a stale response is served while the origin does not respond; infinity for never. In JSON
+  /// `"never"`. See ``RequestOverrides/staleAfter``.
+  public var staleAfter: Double?
+
   /// The name of a request field whose value becomes a part of the partition, for example `X-Tenant`.
   ///
   /// Responses are never served across partitions. Requests with different values have different partitions, and those
@@ -65,7 +69,7 @@ public struct CachingRule: Sendable, Hashable {
     name: String, hosts: [String] = [], paths: [String] = [], mediaTypes: [String] = [], lifetime: Double? = nil,
     ignoredResponseFields: [String]? = nil, ignoredQueryParameters: Set<String>? = nil, allowsStoring: Bool? = nil,
     allowsCoalescing: Bool? = nil, treatsAsQuery: Bool? = nil, queryNormalForm: String? = nil,
-    partitionField: String? = nil
+    staleAfter: Double? = nil, partitionField: String? = nil
   ) {
     self.name = name
     self.hosts = hosts
@@ -78,6 +82,7 @@ public struct CachingRule: Sendable, Hashable {
     self.allowsCoalescing = allowsCoalescing
     self.treatsAsQuery = treatsAsQuery
     self.queryNormalForm = queryNormalForm
+    self.staleAfter = staleAfter
     self.partitionField = partitionField
   }
 
@@ -95,6 +100,7 @@ public struct CachingRule: Sendable, Hashable {
     if let allowsCoalescing { effects.append(("allowsCoalescing", "\(allowsCoalescing)")) }
     if let treatsAsQuery { effects.append(("treatsAsQuery", "\(treatsAsQuery)")) }
     if let queryNormalForm { effects.append(("queryNormalForm", queryNormalForm)) }
+    if let staleAfter { effects.append(("staleAfter", staleAfter.isFinite ? DurationText.text(staleAfter) : "never")) }
     if let partitionField { effects.append(("partitionField", partitionField)) }
     return effects
   }
@@ -103,7 +109,7 @@ public struct CachingRule: Sendable, Hashable {
 extension CachingRule: Codable {
   enum CodingKeys: String, CodingKey, CaseIterable {
     case name, hosts, paths, mediaTypes, lifetime, ignoredResponseFields, ignoredQueryParameters, allowsStoring
-    case allowsCoalescing, treatsAsQuery, queryNormalForm, partitionField
+    case allowsCoalescing, treatsAsQuery, queryNormalForm, staleAfter, partitionField
 
     /// The description of a valid value.
     var form: String {
@@ -117,6 +123,7 @@ extension CachingRule: Codable {
       case .ignoredQueryParameters: "a list of names of query parameters, such as 'token'"
       case .allowsStoring, .allowsCoalescing, .treatsAsQuery: "true or false"
       case .queryNormalForm: "'json' or 'none'"
+      case .staleAfter: "seconds, " + DurationText.form + ", or 'never'"
       case .partitionField: "the name of one request field, such as 'X-Tenant'"
       }
     }
@@ -147,13 +154,14 @@ extension CachingRule: Codable {
     hosts = try Self.patterns(.hosts, name, container)
     paths = try Self.patterns(.paths, name, container)
     mediaTypes = try Self.patterns(.mediaTypes, name, container)
-    lifetime = try Self.lifetime(name, container)
+    lifetime = try Self.seconds(.lifetime, name, container)
     ignoredResponseFields = try Self.decode(.ignoredResponseFields, name, container)
     ignoredQueryParameters = try Self.decode(.ignoredQueryParameters, name, container)
     allowsStoring = try Self.decode(.allowsStoring, name, container)
     allowsCoalescing = try Self.decode(.allowsCoalescing, name, container)
     treatsAsQuery = try Self.decode(.treatsAsQuery, name, container)
     queryNormalForm = try Self.decode(.queryNormalForm, name, container)
+    staleAfter = try Self.seconds(.staleAfter, name, container, orNever: true)
     partitionField = try Self.decode(.partitionField, name, container)
   }
 
@@ -171,6 +179,12 @@ extension CachingRule: Codable {
     try container.encodeIfPresent(allowsCoalescing, forKey: .allowsCoalescing)
     try container.encodeIfPresent(treatsAsQuery, forKey: .treatsAsQuery)
     try container.encodeIfPresent(queryNormalForm, forKey: .queryNormalForm)
+    // JSON has no infinity.
+    if let staleAfter, staleAfter.isFinite {
+      try container.encode(staleAfter, forKey: .staleAfter)
+    } else if staleAfter != nil {
+      try container.encode("never", forKey: .staleAfter)
+    }
     try container.encodeIfPresent(partitionField, forKey: .partitionField)
   }
 
@@ -212,17 +226,18 @@ extension CachingRule: Codable {
     return patterns
   }
 
-  private static func lifetime(
-    _ name: String, _ container: KeyedDecodingContainer<CodingKeys>
+  private static func seconds(
+    _ key: CodingKeys, _ name: String, _ container: KeyedDecodingContainer<CodingKeys>, orNever: Bool = false
   ) throws -> Double? {
     // A value that is no number may be a text with a unit, which is read next and has an error of its own.
-    guard try hasValue(.lifetime, name, container) else { return nil }
-    if let number = try? container.decode(Double.self, forKey: .lifetime) { return number }
-    guard let text: String = try decode(.lifetime, name, container) else { return nil }
+    guard try hasValue(key, name, container) else { return nil }
+    if let number = try? container.decode(Double.self, forKey: key) { return number }
+    guard let text: String = try decode(key, name, container) else { return nil }
+    if orNever, text == "never" { return .infinity }
     guard let seconds = DurationText.seconds(text) else {
       throw CachingRulesError(
-        rule: name, key: "lifetime", "'\(text)' is not a duration", "Write \(CodingKeys.lifetime.form)"
-      ).decodingError(at: container.codingPath + [CodingKeys.lifetime])
+        rule: name, key: key.rawValue, "'\(text)' is not a duration", "Write \(key.form)"
+      ).decodingError(at: container.codingPath + [key])
     }
     return seconds
   }

@@ -52,13 +52,20 @@ public struct RequestOverrides: Sendable, Hashable {
   /// 10008, section 2.7).
   public var queryNormalForm: QueryNormalForm? {
     get { extras?.normalForm }
-    set { extras = OverrideExtras(newValue, responseRules) }
+    set { extras = OverrideExtras(newValue, responseRules, staleAfter) }
+  }
+
+  /// The seconds after which a stale response is served while the origin does not respond; infinity for never. With nil,
+  /// the default, ``/HTTPCaching/CachingOptions/staleAfter`` decides.
+  public var staleAfter: Double? {
+    get { extras?.staleAfter }
+    set { extras = OverrideExtras(queryNormalForm, responseRules, newValue) }
   }
 
   /// The rules that match the request, in their order, if one of them depends on the media type of the response.
   var responseRules: [RuleMatcher] {
     get { extras?.responseRules ?? [] }
-    set { extras = OverrideExtras(queryNormalForm, newValue) }
+    set { extras = OverrideExtras(queryNormalForm, newValue, staleAfter) }
   }
 
   /// The members that few overrides have; nil for the others, so that they stay small.
@@ -68,7 +75,7 @@ public struct RequestOverrides: Sendable, Hashable {
   public init(
     lifetime: Double? = nil, ignoredResponseFields: [String] = [], ignoredQueryParameters: Set<String> = [],
     allowsCoalescing: Bool = true, allowsStoring: Bool = true, treatsAsQuery: Bool = false,
-    queryNormalForm: QueryNormalForm? = nil
+    queryNormalForm: QueryNormalForm? = nil, staleAfter: Double? = nil
   ) {
     self.lifetime = lifetime
     self.ignoredResponseFields = ignoredResponseFields
@@ -76,7 +83,7 @@ public struct RequestOverrides: Sendable, Hashable {
     self.allowsCoalescing = allowsCoalescing
     self.allowsStoring = allowsStoring
     self.treatsAsQuery = treatsAsQuery
-    if queryNormalForm != nil { extras = OverrideExtras(queryNormalForm, []) }
+    extras = OverrideExtras(queryNormalForm, [], staleAfter)
   }
 
   /// Returns the URL for the cache key: without the ignored query parameters, and without a query if none is left.
@@ -157,19 +164,23 @@ public struct RequestOverrides: Sendable, Hashable {
 private final class OverrideExtras: Sendable, Hashable {
   let normalForm: QueryNormalForm?
   let responseRules: [RuleMatcher]
+  let staleAfter: Double?
 
   /// Creates the members; nil if none is set.
-  init?(_ normalForm: QueryNormalForm?, _ responseRules: [RuleMatcher]) {
-    guard normalForm != nil || !responseRules.isEmpty else { return nil }
+  init?(_ normalForm: QueryNormalForm?, _ responseRules: [RuleMatcher], _ staleAfter: Double?) {
+    guard normalForm != nil || !responseRules.isEmpty || staleAfter != nil else { return nil }
     self.normalForm = normalForm
     self.responseRules = responseRules
+    self.staleAfter = staleAfter
   }
 
   static func == (left: OverrideExtras, right: OverrideExtras) -> Bool {
     left.normalForm == right.normalForm && left.responseRules == right.responseRules
+      && left.staleAfter == right.staleAfter
   }
 
   func hash(into hasher: inout Hasher) {
+    hasher.combine(staleAfter)
     hasher.combine(normalForm)
     hasher.combine(responseRules)
   }

@@ -28,6 +28,7 @@ final class RuleMatcher: Sendable {
       mediaTypes.append(pattern)
     }
     if let lifetime = rule.lifetime, !(lifetime >= 0 && lifetime.isFinite) { throw invalid(.lifetime, "\(lifetime)") }
+    if let staleAfter = rule.staleAfter, !(staleAfter >= 0) { throw invalid(.staleAfter, "\(staleAfter)") }
     for name in rule.ignoredResponseFields ?? [] {
       guard name.isFieldName else { throw invalid(.ignoredResponseFields, name) }
       guard name.asciiLowercased() != "location" else {
@@ -58,7 +59,8 @@ final class RuleMatcher: Sendable {
       let early: [(CachingRule.CodingKeys, Bool)] = [
         (.ignoredQueryParameters, rule.ignoredQueryParameters != nil),
         (.allowsCoalescing, rule.allowsCoalescing != nil), (.treatsAsQuery, rule.treatsAsQuery != nil),
-        (.queryNormalForm, rule.queryNormalForm != nil), (.partitionField, rule.partitionField != nil),
+        (.queryNormalForm, rule.queryNormalForm != nil), (.staleAfter, rule.staleAfter != nil),
+        (.partitionField, rule.partitionField != nil),
       ]
       if let key = early.first(where: { $0.1 })?.0 {
         throw CachingRulesError(
@@ -101,7 +103,7 @@ extension CachingRule {
       ignoredResponseFields: overrides.ignoredResponseFields.isEmpty ? nil : overrides.ignoredResponseFields,
       ignoredQueryParameters: overrides.ignoredQueryParameters.isEmpty ? nil : overrides.ignoredQueryParameters,
       allowsStoring: overrides.allowsStoring ? nil : false, allowsCoalescing: overrides.allowsCoalescing ? nil : false,
-      treatsAsQuery: overrides.treatsAsQuery ? true : nil)
+      treatsAsQuery: overrides.treatsAsQuery ? true : nil, staleAfter: overrides.staleAfter)
   }
 
   /// Replaces what the rule sets.
@@ -112,6 +114,7 @@ extension CachingRule {
     if let allowsStoring { overrides.allowsStoring = allowsStoring }
     if let allowsCoalescing { overrides.allowsCoalescing = allowsCoalescing }
     if let treatsAsQuery { overrides.treatsAsQuery = treatsAsQuery }
+    if let staleAfter { overrides.staleAfter = staleAfter }
     if let queryNormalForm { overrides.queryNormalForm = Self.normalForms[queryNormalForm] ?? nil }
   }
 }

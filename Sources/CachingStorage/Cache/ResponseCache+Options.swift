@@ -15,6 +15,16 @@ extension ResponseCache {
   public struct Options: Sendable {
     /// The rules of HTTP to apply: those of a private cache by default, of a shared one with `caching.mode = .shared`.
     public var caching = CachingOptions()
+    /// The same as `caching.staleAfter`.
+    public var staleAfter: Duration? {
+      get { caching.staleAfter }
+      set { caching.staleAfter = newValue }
+    }
+    /// The same as `caching.coalescingTimeout`.
+    public var coalescingTimeout: Duration? {
+      get { caching.coalescingTimeout }
+      set { caching.coalescingTimeout = newValue }
+    }
     /// The maximum size in bytes of a body that a caching client stores; 64 MiB by default.
     ///
     /// Values below 0 count as 0. A body is held in memory until it is stored. A body larger than this, or than 5% of

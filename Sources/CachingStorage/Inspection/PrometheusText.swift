@@ -87,6 +87,12 @@ extension PrometheusText {
     counter(
       "urlcache_background_revalidations", "Validations after a stale response was served.",
       counts.backgroundRevalidations)
+    counter(
+      "urlcache_held_off_requests", "Stale responses because the origin had failed a moment before.",
+      counts.heldOffRequests)
+    counter(
+      "urlcache_unanswered_requests", "Stale responses because the origin had not responded in time.",
+      counts.unansweredRequests)
     counter("urlcache_origin_failures", "Fetches that ended without a response.", counts.originFailures)
     counter("urlcache_origin_server_errors", "Responses with a status of 500 or more.", counts.originServerErrors)
     counter(

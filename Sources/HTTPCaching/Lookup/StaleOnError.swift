@@ -28,11 +28,13 @@ public struct StaleOnError: Sendable, Hashable {
     self.rule = rule
   }
 
+  /// Whether a stored response can replace one with this status: 500, 502, 503 or 504.
+  package static func isError(status: Int) -> Bool { status == 500 || (502...504).contains(status) }
+
   /// Whether the stored response may be served at `now` after `failure`. Error statuses are 500, 502, 503 and 504.
   public func mayServe(after failure: Failure, now: Date) -> Bool {
     switch failure {
-    case .status(500), .status(502), .status(503), .status(504): untilAfterError.map { now <= $0 } ?? false
-    case .status: false
+    case .status(let status): Self.isError(status: status) && untilAfterError.map { now <= $0 } ?? false
     case .unreachable: untilWhenUnreachable.map { now <= $0 } ?? false
     }
   }

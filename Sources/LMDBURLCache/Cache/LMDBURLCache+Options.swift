@@ -13,6 +13,17 @@ extension LMDBURLCache {
   public struct Options: Sendable {
     /// The rules of HTTP to apply: those of a private cache by default, of a shared one with `caching.mode = .shared`.
     public var caching = CachingOptions()
+    /// The time after which a stale response is served while the origin does not respond: `caching.staleAfter`.
+    public var staleAfter: Duration? {
+      get { caching.staleAfter }
+      set { caching.staleAfter = newValue }
+    }
+    /// The time without progress after which a request no longer waits for the fetch of an equal one:
+    /// `caching.coalescingTimeout`.
+    public var coalescingTimeout: Duration? {
+      get { caching.coalescingTimeout }
+      set { caching.coalescingTimeout = newValue }
+    }
     /// Returns the partition of a request, for example a tenant ID; it is part of the cache key.
     ///
     /// Responses are never served across partitions. By default all requests have the same, empty partition. With a

@@ -1,0 +1,82 @@
+import CacheModel
+import HTTPCaching
+import Synchronization
+
+/// The URLs whose origin has failed, and when it is asked again.
+///
+/// The times are those of a clock that nobody sets.
+final class FailingOrigins: Sendable {
+  /// The state of a URL.
+  private struct HoldOff {
+    var failure: StaleOnError.Failure
+    /// The time from a failure until the origin is asked again.
+    var duration: Duration
+    /// When the next request asks the origin.
+    var end: MonotonicTime
+    /// Whether a request asks the origin after ``end``. If it ends without a result, another one asks after ``duration``.
+    var isProbed = false
+  }
+
+  /// The maximum number of URLs. Beyond it, one of them is forgotten and asked at once.
+  private static let maximumCount = 1_024
+
+  private let holdOffs = Mutex<[RequestKey: HoldOff]>([:])
+  /// The number of URLs, so that requests take no lock while no origin fails.
+  private let count = Atomic(0)
+
+  /// Returns the failure because of which a request does not ask the origin now; nil if it asks.
+  ///
+  /// The first request after the end of the time asks. Others are held off for as long again, or until it has failed or
+  /// succeeded.
+  ///
+  /// - Parameter key: The key of the URL.
+  func failure(of key: RequestKey, at now: MonotonicTime = .now) -> StaleOnError.Failure? {
+    guard count.load(ordering: .relaxed) > 0 else { return nil }
+    return holdOffs.withLock { holdOffs in
+      guard var holdOff = holdOffs[key] else { return nil }
+      if now < holdOff.end { return holdOff.failure }
+      holdOff.end = now + holdOff.duration
+      holdOff.isProbed = true
+      holdOffs[key] = holdOff
+      return nil
+    }
+  }
+
+  /// Returns like ``failure(of:at:)``, and changes nothing.
+  func presentFailure(of key: RequestKey, at now: MonotonicTime = .now) -> StaleOnError.Failure? {
+    guard count.load(ordering: .relaxed) > 0 else { return nil }
+    return holdOffs.withLock { holdOffs in
+      guard let holdOff = holdOffs[key], now < holdOff.end else { return nil }
+      return holdOff.failure
+    }
+  }
+
+  /// Records that the origin has failed.
+  ///
+  /// - Parameter range: The shortest and the longest time for which it is not asked again.
+  func recordFailure(
+    _ failure: StaleOnError.Failure, of key: RequestKey, range: ClosedRange<Duration>, at now: MonotonicTime = .now
+  ) {
+    holdOffs.withLock { holdOffs in
+      var duration = max(range.lowerBound, .zero)
+      if let known = holdOffs[key] {
+        // Failures of requests that were sent at the same time count once.
+        duration = known.isProbed ? min(known.duration * 2, max(range.upperBound, .zero)) : known.duration
+      } else if holdOffs.count >= Self.maximumCount {
+        holdOffs = holdOffs.filter { $0.value.end + $0.value.duration > now }
+        if holdOffs.count >= Self.maximumCount { holdOffs.remove(at: holdOffs.startIndex) }
+      }
+      holdOffs[key] = HoldOff(failure: failure, duration: duration, end: now + duration)
+      count.store(holdOffs.count, ordering: .relaxed)
+    }
+  }
+
+  /// Records that the origin has responded.
+  func recordSuccess(of key: RequestKey) {
+    guard count.load(ordering: .relaxed) > 0 else { return }
+    holdOffs.withLock { holdOffs in
+      holdOffs[key] = nil
+      count.store(holdOffs.count, ordering: .relaxed)
+    }
+  }
+}

@@ -1,0 +1,287 @@
+import CacheModel
+import FoundationEssentials
+import HTTPCaching
+import Synchronization
+import Testing
+
+@testable import CachingClient
+
+/// Origins that do not respond, or fail again and again (RFC 5861, 4).
+@Suite("Origins that hang or fail", .timeLimit(.minutes(1)))
+struct SlowOriginTests {
+  /// A stored response that is stale, and can be served for a day if the origin fails.
+  private func staleFixture(
+    _ fields: String = "max-age=60, stale-if-error=86400", _ change: (inout CachingOptions) -> Void = { _ in }
+  ) async throws -> Fixture {
+    var options = CachingOptions()
+    options.staleAfter = .milliseconds(20)
+    change(&options)
+    let fixture = Fixture(options: options)
+    let transport = ScriptedTransport { _, _ in fixture.ok("stored", ("Cache-Control", fields)) }
+    _ = try await fixture.client.respond(to: get(), over: transport).text()
+    fixture.clock.advance(by: 70)
+    return fixture
+  }
+
+  @Test("While the origin hangs, all get the stale response, and its late response is stored")
+  func hang() async throws {
+    let fixture = try await staleFixture()
+    let gate = Gate()
+    let transport = ScriptedTransport { _, _ in
+      try await gate.pass()
+      return fixture.ok("new", fresh)
+    }
+    try await withThrowingTaskGroup { group in
+      for _ in 0..<20 {
+        group.addTask {
+          let response = try await fixture.client.respond(to: get(), over: transport)
+          #expect(response.reason == .staleAfter)
+          #expect(response.source == .staleOnError)
+          #expect(response.head.fields["Age"] == "70")
+          return try await response.text()
+        }
+      }
+      for try await text in group { #expect(text == "stored") }
+    }
+    // Later requests join the same fetch, and do not wait at all.
+    #expect(try await fixture.client.respond(to: get(), over: transport).reason == .staleAfter)
+    #expect(transport.count == 1)
+    #expect(fixture.client.statistics.staleServed == 21)
+    gate.open()
+    await fixture.client.finishBackgroundWork()
+    #expect(try await fixture.client.respond(to: get(), over: transport).text() == "new")
+    #expect(transport.count == 1)
+  }
+
+  @Test(
+    "A hanging origin is waited for if nothing permits the stale response",
+    arguments: [
+      ("max-age=60", HeaderFields(), Duration?.some(.zero), Double?.none),
+      ("max-age=60, stale-if-error=5", HeaderFields(), .zero, nil),
+      ("max-age=60, stale-if-error=86400, must-revalidate", HeaderFields(), .zero, nil),
+      ("max-age=60, stale-if-error=86400", HeaderFields([("Cache-Control", "no-cache")]), .zero, nil),
+      ("max-age=60, stale-if-error=86400", HeaderFields(), nil, nil),
+      ("max-age=60, stale-if-error=86400", HeaderFields(), .zero, .infinity),
+    ])
+  func wait(stored: String, request: HeaderFields, limit: Duration?, override: Double?) async throws {
+    let fixture = try await staleFixture(stored) { $0.staleAfter = limit }
+    let transport = ScriptedTransport { _, _ in
+      try await Task.sleep(for: .milliseconds(30))
+      return fixture.ok("new", fresh)
+    }
+    let overrides = RequestOverrides(staleAfter: override)
+    let response = try await fixture.client.respond(
+      to: get("http://example.com/a", request, overrides: overrides), over: transport)
+    #expect(try await response.text() == "new")
+  }
+
+  @Test("An override sets the time for a request", arguments: [0, 0.01])
+  func override(staleAfter: Double) async throws {
+    let fixture = try await staleFixture { $0.staleAfter = nil }
+    let gate = Gate()
+    let transport = ScriptedTransport { _, _ in
+      try await gate.pass()
+      return fixture.ok("new", fresh)
+    }
+    let overrides = RequestOverrides(staleAfter: staleAfter)
+    #expect(try await fixture.client.respond(to: get(overrides: overrides), over: transport).reason == .staleAfter)
+    gate.open()
+    await fixture.client.finishBackgroundWork()
+    #expect(try await fixture.client.respond(to: get(), over: transport).text() == "new")
+  }
+
+  @Test("A purge while the origin hangs: no stale response any more, and the late one is not stored")
+  func purgeDuringHang() async throws {
+    let fixture = try await staleFixture { $0.staleAfter = .seconds(3600) }
+    let gate = Gate()
+    let transport = ScriptedTransport { _, number in
+      if number == 1 { try await gate.pass() }
+      return fixture.ok("new \(number)", fresh)
+    }
+    async let first = fixture.client.respond(to: get(), over: transport)
+    await until { transport.count == 1 }
+    fixture.client.revokeStorePermits { _ in true }
+    #expect(
+      try await fixture.client.respond(to: get(overrides: RequestOverrides(staleAfter: 0)), over: transport)
+        .text() == "new 2")
+    gate.open()
+    #expect(try await first.text() == "new 1")
+    #expect(try await fixture.client.respond(to: get(), over: transport).text() == "new 2")
+  }
+
+  @Test("After a failure the origin is asked once, until it has responded", arguments: [0, 503])
+  func holdOff(status: Int) async throws {
+    let fixture = try await staleFixture { $0.holdOff = .milliseconds(50)...(.milliseconds(50)) }
+    let isDown = Atomic(true)
+    let transport = ScriptedTransport { _, _ in
+      guard isDown.load(ordering: .relaxed) else { return fixture.ok("new", fresh) }
+      guard status > 0 else { throw Unreachable() }
+      return fixture.response(status, "broken")
+    }
+    #expect(try await fixture.client.respond(to: get(), over: transport).reason == .staleIfError)
+    // The time may end in between, but not for each request.
+    let start = ContinuousClock.now
+    for _ in 0..<1000 {
+      let response = try await fixture.client.respond(to: get(), over: transport)
+      #expect(response.reason == .heldOff || response.reason == .staleIfError)
+      #expect(try await response.text() == "stored")
+    }
+    let elapsed = ContinuousClock.now - start
+    #expect(transport.count <= 2 + Int(elapsed / .milliseconds(50)))
+    isDown.store(false, ordering: .relaxed)
+    while try await fixture.client.respond(to: get(), over: transport).text() == "stored" { await Task.yield() }
+    // It is not held off any more.
+    fixture.clock.advance(by: 100_000)
+    let before = transport.count
+    #expect(try await fixture.client.respond(to: get(), over: transport).text() == "new")
+    #expect(transport.count == before + 1)
+  }
+
+  @Test("Requests that need the origin go past the hold-off, as do those after a removal, and those for another URL")
+  func pastHoldOff() async throws {
+    let fixture = try await staleFixture { $0.holdOff = .seconds(3600)...(.seconds(3600)) }
+    let transport = ScriptedTransport { _, number in
+      guard number > 1 else { throw Unreachable() }
+      return fixture.response(200, "new \(number)", [("Cache-Control", "no-store")])
+    }
+    func text(_ request: CachingClientRequest) async throws -> String {
+      try await fixture.client.respond(to: request, over: transport).text()
+    }
+    #expect(try await text(get()) == "stored")
+    #expect(try await text(get()) == "stored")
+    #expect(try await text(get("http://example.com/b")) == "new 2")
+    #expect(transport.count == 2)
+    #expect(try await text(get(policy: .reloadIgnoringLocalCacheData)) == "new 3")
+  }
+
+  @Test("With no-cache a request asks an origin that has failed")
+  func noCache() async throws {
+    let fixture = try await staleFixture { $0.holdOff = .seconds(3600)...(.seconds(3600)) }
+    let transport = ScriptedTransport { _, number in
+      guard number > 1 else { throw Unreachable() }
+      return fixture.ok("new", fresh)
+    }
+    _ = try await fixture.client.respond(to: get(), over: transport)
+    #expect(try await fixture.client.respond(to: get(), over: transport).reason == .heldOff)
+    let response = try await fixture.client.respond(
+      to: get("http://example.com/a", ["Cache-Control": "no-cache"]), over: transport)
+    #expect(try await response.text() == "new")
+  }
+
+  @Test("Validations in the background are held off, too")
+  func background() async throws {
+    let fixture = try await staleFixture("max-age=60, stale-while-revalidate=600") {
+      $0.holdOff = .seconds(3600)...(.seconds(3600))
+    }
+    let transport = ScriptedTransport { _, _ in throw Unreachable() }
+    for _ in 0..<20 {
+      #expect(try await fixture.client.respond(to: get(), over: transport).source == .staleStore)
+      await fixture.client.finishBackgroundWork()
+    }
+    #expect(transport.count == 1)
+  }
+
+  @Test("A change of the system clock neither lengthens nor ends a hold-off", arguments: [-1_000_000.0, 60])
+  func clock(step: Double) async throws {
+    let fixture = try await staleFixture { $0.holdOff = .seconds(3600)...(.seconds(3600)) }
+    let transport = ScriptedTransport { _, _ in throw Unreachable() }
+    _ = try await fixture.client.respond(to: get(), over: transport)
+    fixture.clock.advance(by: step)
+    for _ in 0..<3 { _ = try? await fixture.client.respond(to: get(), over: transport) }
+    #expect(transport.count == 1 || step < 0)
+  }
+
+  @Test("The time doubles with each failure of a probe, counts failures at the same time once, and is bounded")
+  func durations() {
+    let origins = FailingOrigins()
+    let key = RequestKey(urlString: "http://example.com/")!
+    let range: ClosedRange<Duration> = .seconds(1)...(.seconds(30))
+    var now = MonotonicTime(nanoseconds: 1_000_000_000_000)
+    #expect(origins.failure(of: key, at: now) == nil)
+    for expected in [1, 2, 4, 8, 16, 30, 30] {
+      for _ in 0..<5 { origins.recordFailure(.status(503), of: key, range: range, at: now) }
+      #expect(origins.failure(of: key, at: now + .milliseconds(expected * 1000 - 1)) == .status(503))
+      now = now + .seconds(expected)
+      #expect(origins.presentFailure(of: key, at: now) == nil)
+      // One request asks, and the others are held off.
+      #expect(origins.failure(of: key, at: now) == nil)
+      #expect(origins.failure(of: key, at: now) == .status(503))
+    }
+    // A probe that ends without a result is repeated.
+    now = now + .seconds(30)
+    #expect(origins.failure(of: key, at: now) == nil)
+    origins.recordSuccess(of: key)
+    #expect(origins.failure(of: key, at: now) == nil)
+    origins.recordFailure(.unreachable, of: key, range: range, at: now)
+    #expect(origins.failure(of: key, at: now + .seconds(1)) == nil)
+  }
+
+  @Test("The number of URLs that are held off is bounded")
+  func bound() {
+    let origins = FailingOrigins()
+    let now = MonotonicTime(nanoseconds: 1)
+    func key(_ number: Int) -> RequestKey { RequestKey(urlString: "http://example.com/\(number)")! }
+    for number in 0..<5_000 {
+      origins.recordFailure(.unreachable, of: key(number), range: .seconds(60)...(.seconds(60)), at: now)
+    }
+    #expect((0..<5_000).count { origins.presentFailure(of: key($0), at: now) != nil } == 1_024)
+    // Those whose time is over make room.
+    let later = now + .seconds(600)
+    origins.recordFailure(.unreachable, of: key(9_999), range: .seconds(60)...(.seconds(60)), at: later)
+    #expect((0..<5_000).count { origins.presentFailure(of: key($0), at: now) != nil } == 0)
+  }
+
+  // Guarantee: a fetch that makes no progress keeps nobody waiting for longer than the limit. One of those that waited takes
+  // over, and those that come later join it.
+  //
+  //   request 1     | requests 2 … 10            | request 11
+  //   --------------+----------------------------+-----------------
+  //   sends, hangs  | wait, give up              |
+  //                 | one sends, the others join | joins
+  @Test("Followers of a fetch without progress ask themselves, with one request", arguments: [nil, 0.2])
+  func coalescingTimeout(timeLimit: Double?) async throws {
+    var options = CachingOptions()
+    options.coalescingTimeout = .milliseconds(100)
+    let fixture = Fixture(options: options)
+    let (hanging, answering) = (Gate(), Gate())
+    let transport = ScriptedTransport { _, number in
+      try await (number == 1 ? hanging : answering).pass()
+      return fixture.ok("\(number)", fresh)
+    }
+    var request = get()
+    request.timeLimit = timeLimit.map { .seconds($0 * 10) }
+    let follower = request
+    async let first = fixture.client.respond(to: get(), over: transport).text()
+    await until { transport.count == 1 }
+    try await withThrowingTaskGroup { group in
+      for _ in 0..<9 {
+        group.addTask { try await fixture.client.respond(to: follower, over: transport).text() }
+      }
+      await until { transport.count == 2 }
+      group.addTask { try await fixture.client.respond(to: get(), over: transport).text() }
+      await until { fixture.client.statistics.waiting == 9 }
+      answering.open()
+      for try await text in group { #expect(text == "2") }
+    }
+    #expect(transport.count == 2)
+    hanging.open()
+    #expect(try await first == "1")
+  }
+
+  @Test("A caller with a shorter time limit than the leader's asks itself before its time is over")
+  func shortLimit() async throws {
+    let fixture = Fixture()
+    let hanging = Gate()
+    let transport = ScriptedTransport { _, number in
+      if number == 1 { try await hanging.pass() }
+      return fixture.ok("\(number)", fresh)
+    }
+    async let first = fixture.client.respond(to: get(), over: transport).text()
+    await until { transport.count == 1 }
+    var request = get()
+    request.timeLimit = .milliseconds(200)
+    #expect(try await fixture.client.respond(to: request, over: transport).text() == "2")
+    hanging.open()
+    #expect(try await first == "1")
+  }
+}
