@@ -241,14 +241,13 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
       case .fetch(let made): plan = made.with(request: request.under(made.request.spaceKey))
       }
       if let response = heldOffResponse(plan) { return response }
+      let key = plan.coalescingKey
       guard !isUnshared, plan.request.isShareable else {
         return try await lead(
-          inFlightFetches.startUnshared(
-            plan.key, identity: plan.coalescingKey.key, since: plan.start.removalToken), plan, over: transport,
-          until: deadline)
+          inFlightFetches.startUnshared(plan.key, identity: key.key, since: plan.start.removalToken), plan,
+          over: transport, until: deadline)
       }
 
-      let key = plan.coalescingKey
       // Without a valid lease a purge may have returned, and be unknown here, since an earlier fetch began.
       let joinsAny = lease.map { $0.isValid } ?? true
       let earliest = joinsAny ? nil : begin

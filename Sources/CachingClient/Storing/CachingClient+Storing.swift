@@ -220,17 +220,25 @@ extension CachingClient {
       if let cleanUp = cleanUp(after: proposal, plan, storedAt: key, in: fetch) { await cleanUp() }
       inFlightFetches.finish(fetch)
       let isInvalidated = fetch.storageReport.isInvalidated
-      fetch.resolve(isInvalidated ? .notShareable(variant: nil) : .shared(proposal.response))
+      share(proposal, in: fetch, isRevoked: isInvalidated)
       return key != nil && !isInvalidated
     }
     inFlightFetches.detach(fetch)
     let isRevoked = fetch.permit.isRevoked
-    fetch.resolve(isRevoked ? .notShareable(variant: nil) : .shared(proposal.response))
+    share(proposal, in: fetch, isRevoked: isRevoked)
     let wait = DecisionWait()
     ask(willStore, about: proposal, PendingStore(self, plan, fetch, wait))
     // The followers have the response. The end of the caller's body waits for the hook, up to this limit.
     await wait.wait(atMost: .milliseconds(200))
     return !isRevoked
+  }
+
+  /// Passes a complete response to the followers, unless its permit was revoked.
+  ///
+  /// Not inlined: copies of the response would be in the frames of asynchronous functions, which take memory of the task.
+  @inline(never)
+  private func share(_ proposal: ProposedResponse, in fetch: InFlightFetch, isRevoked: Bool) {
+    fetch.resolve(isRevoked ? .notShareable(variant: nil) : .shared(proposal.response))
   }
 
   /// Calls the hook.
