@@ -31,26 +31,25 @@ struct BodyTests {
 
   @Test("A response that the storage refuses because of its size is counted, and says so")
   func refusedByStorage() async throws {
-    let directory = FileManager.default.temporaryDirectory.appending(path: "size-\(UUID().uuidString)")
-    // A leftover directory does no harm.
-    defer { try? FileManager.default.removeItem(at: directory) }
-    let store = try ResponseStore.open(directory: directory.path(), options: .init(capacityByteCount: 1 << 20))
-    defer { store.close() }
-    let client = CachingClient(store: store, maximumBodyByteCount: 16 << 20)
-    let body = String(repeating: "x", count: 900_000)
     let fixture = Fixture()
-    for isStream in [false, true] {
-      let transport = ScriptedTransport { _, _ in
-        var response = fixture.ok(body, fresh)
-        if isStream { response.body = .chunks([body]) }
-        return response
+    try await withDiskCache(clock: fixture.clock) { cache in
+      cache.diskCapacity = 1 << 20
+      // The client's limit permits the body, and the cache's does not.
+      let client = CachingClient(storage: cache, maximumBodyByteCount: 16 << 20, clock: { fixture.clock.now })
+      let body = String(repeating: "x", count: 900_000)
+      for isStream in [false, true] {
+        let transport = ScriptedTransport { _, _ in
+          var response = fixture.ok(body, fresh)
+          if isStream { response.body = .chunks([body]) }
+          return response
+        }
+        let response = try await client.respond(to: get("http://example.com/\(isStream)"), over: transport)
+        #expect(try await response.text() == body)
+        #expect(response.storageRefusal == .bodyTooLarge)
       }
-      let response = try await client.respond(to: get("http://example.com/\(isStream)"), over: transport)
-      #expect(try await response.text() == body)
-      #expect(response.storageRefusal == .bodyTooLarge)
+      #expect(client.statistics.storageRefusals == ["body-too-large": 2])
+      #expect(client.statistics.stored == 0)
     }
-    #expect(client.statistics.storageRefusals == ["body-too-large": 2])
-    #expect(client.statistics.stored == 0)
   }
 
   @Test("A body in memory above the limit is not stored")

@@ -134,79 +134,74 @@ struct QueryModelTests {
     "No request gets another request's response, or one that was ended, and nothing is fetched twice",
     arguments: UInt64(1)...6)
   func model(seed: UInt64) async throws {
-    let directory = FileManager.default.temporaryDirectory.appending(path: "model-\(UUID().uuidString)")
-    defer {
-      // A leftover directory does no harm.
-      try? FileManager.default.removeItem(at: directory)
-    }
-    let store = try ResponseStore.open(directory: directory.path(), options: .init(capacityByteCount: 4 << 20))
     let clock = ManualClock()
-    let client = CachingClient(store: store, clock: { clock.now })
-    var random = SeededGenerator(seed: seed)
-    var model = Model()
-    let variation = Mutex<String?>(nil)
-    let transport = ScriptedTransport { request, number in
-      var fields = HeaderFields([("Date", clock.field), ("Cache-Control", "max-age=100000")])
-      if let value = variation.withLock({ $0 }) { fields.append(name: "No-Vary-Search", value: value) }
-      return IncomingResponse(
-        head: ResponseHead(status: 200, fields: fields), body: ResponseBodyStream(Data("\(number)".utf8)))
-    }
-    var hitCount = 0
-    for step in 0..<400 {
-      clock.advance(by: 1)
-      variation.withLock { value in
-        let isUsual = Int.random(in: 0..<4, using: &random) > 0
-        value = isUsual ? #"params=("u" "v"), key-order"# : Model.variations.keys.sorted().randomElement(using: &random)
-        if Int.random(in: 0..<5, using: &random) == 0 { value = nil }
+    // With and without a memory tier.
+    try await withDiskCache(memoryCapacity: seed % 2 == 0 ? 1 << 20 : 0, clock: clock, "seed \(seed)") { cache in
+      let client = CachingClient(cache)
+      var random = SeededGenerator(seed: seed)
+      var model = Model()
+      let variation = Mutex<String?>(nil)
+      let transport = ScriptedTransport { request, number in
+        var fields = HeaderFields([("Date", clock.field), ("Cache-Control", "max-age=100000")])
+        if let value = variation.withLock({ $0 }) { fields.append(name: "No-Vary-Search", value: value) }
+        return IncomingResponse(
+          head: ResponseHead(status: 200, fields: fields), body: ResponseBodyStream(Data("\(number)".utf8)))
       }
-      var (question, request) = Self.question(&random)
-      switch Int.random(in: 0..<20, using: &random) {
-      case 0:
-        let method = ["PUT", "DELETE", "POST"].randomElement(using: &random) ?? "PUT"
-        request = get(question.url, method: method, partition: question.partition)
-        _ = try await client.respond(to: request, over: transport).text()
-        model.end(partition: question.partition, ofPath: { $0 == question.path }) { $0.url == question.url }
-      case 1:
-        try Self.purge(question, &random, in: store, &model)
-      case let choice:
-        if choice == 2 { request.policy = .reloadIgnoringLocalCacheData }
-        let permitted = model.permitted(question)
-        let before = transport.count
-        let body = try await client.respond(to: request, over: transport).text()
-        let label = "seed \(seed), step \(step): \(question) got \(body)"
-        if transport.count > before {
-          let isFindable = permitted.contains { $0.isFindable }
-          #expect(request.policy != .useProtocolCachePolicy || !isFindable, "\(label) from the origin")
-          let sent = question.isGET ? variation.withLock { $0 } : nil
-          model.add(Sent(question: question, variation: sent, body: body))
-        } else {
-          #expect(request.policy == .useProtocolCachePolicy, "\(label)")
-          #expect(permitted.contains { $0.body == body }, "\(label); permitted: \(permitted.map(\.body))")
-          hitCount += 1
+      var hitCount = 0
+      for step in 0..<400 {
+        clock.advance(by: 1)
+        variation.withLock { value in
+          let isUsual = Int.random(in: 0..<4, using: &random) > 0
+          value =
+            isUsual ? #"params=("u" "v"), key-order"# : Model.variations.keys.sorted().randomElement(using: &random)
+          if Int.random(in: 0..<5, using: &random) == 0 { value = nil }
+        }
+        var (question, request) = Self.question(&random)
+        switch Int.random(in: 0..<20, using: &random) {
+        case 0:
+          let method = ["PUT", "DELETE", "POST"].randomElement(using: &random) ?? "PUT"
+          request = get(question.url, method: method, partition: question.partition)
+          _ = try await client.respond(to: request, over: transport).text()
+          model.end(partition: question.partition, ofPath: { $0 == question.path }) { $0.url == question.url }
+        case 1:
+          try Self.purge(question, &random, in: cache, &model)
+        case let choice:
+          if choice == 2 { request.policy = .reloadIgnoringLocalCacheData }
+          let permitted = model.permitted(question)
+          let before = transport.count
+          let body = try await client.respond(to: request, over: transport).text()
+          let label = "seed \(seed), step \(step): \(question) got \(body)"
+          if transport.count > before {
+            let isFindable = permitted.contains { $0.isFindable }
+            #expect(request.policy != .useProtocolCachePolicy || !isFindable, "\(label) from the origin")
+            let sent = question.isGET ? variation.withLock { $0 } : nil
+            model.add(Sent(question: question, variation: sent, body: body))
+          } else {
+            #expect(request.policy == .useProtocolCachePolicy, "\(label)")
+            #expect(permitted.contains { $0.body == body }, "\(label); permitted: \(permitted.map(\.body))")
+            hitCount += 1
+          }
         }
       }
+      #expect(hitCount > 50, "seed \(seed)")
     }
-    #expect(hitCount > 50, "seed \(seed)")
-    try store.flush()
-    #expect(store.checkInvariants() == [], "seed \(seed)")
-    store.close()
   }
 
   /// Purges a URL, a prefix of URLs or everything.
   private static func purge(
-    _ question: Question, _ random: inout SeededGenerator, in store: ResponseStore, _ model: inout Model
+    _ question: Question, _ random: inout SeededGenerator, in cache: ResponseCache, _ model: inout Model
   ) throws {
     let url = try #require(URL(string: question.url))
     switch Int.random(in: 0..<8, using: &random) {
     case 0:
-      store.remove(.everything)
+      cache.remove(Removal(.everything))
       model.end(partition: nil, ofPath: { _ in true }) { _ in true }
     case 1...3:
-      store.remove(try #require(.urlPrefix(url)))
+      cache.remove(Removal(try #require(.urlPrefix(url))))
       let isPath = { (path: String) in question.query == nil ? path.hasPrefix(question.path) : path == question.path }
       model.end(partition: nil, ofPath: isPath) { $0.url.hasPrefix(question.url) }
     default:
-      store.remove(try #require(.target(of: url)))
+      cache.remove(Removal(try #require(.target(of: url))))
       model.end(partition: nil, ofPath: { $0 == question.path }) { $0.url == question.url }
     }
   }

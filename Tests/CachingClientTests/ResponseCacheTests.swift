@@ -222,4 +222,154 @@ struct ResponseCacheTests {
       }
     }
   }
+
+  // MARK: Without a memory tier
+
+  private func variants(_ clock: ManualClock) -> ScriptedTransport {
+    ScriptedTransport { request, number in
+      let fields = HeaderFields([("Date", clock.field), fresh, ("Vary", "Accept-Language")])
+      let values = ["Accept-Language", "Authorization"].map { request.head.fields[$0] ?? "-" }
+      return IncomingResponse(
+        head: ResponseHead(status: 200, fields: fields),
+        body: ResponseBodyStream(Data("\(number) \(values.joined(separator: " "))".utf8)))
+    }
+  }
+
+  @Test("Responses for different languages are variants, and those for users have keys of their own")
+  func variants() async throws {
+    let clock = ManualClock()
+    try await withDiskCache(clock: clock) { cache in
+      let client = CachingClient(cache)
+      let requests = [
+        HeaderFields(), ["Accept-Language": "de"], ["Authorization": "ann"], ["Authorization": "bob"],
+      ].map { get("http://example.com/a", $0) }
+      let transport = variants(clock)
+      var texts: [String] = []
+      for request in requests { texts.append(try await client.respond(to: request, over: transport).text()) }
+      #expect(cache.flush())
+      for (request, text) in zip(requests, texts) {
+        #expect(try await client.storedResponse(to: request)?.text() == text)
+      }
+      #expect(cache.variantCount(of: get()) == 2)
+      #expect(client.storedResponse(to: get("http://example.com/a", ["Authorization": "eve"])) == nil)
+      #expect(client.storedResponse(to: get("http://example.com/a?x")) == nil)
+      #expect(client.storedResponse(to: get(partition: "other")) == nil)
+      #expect(client.storedResponse(to: get(method: "HEAD"))?.status == 200)
+    }
+  }
+
+  @Test("A response for memory only is not written to the disk")
+  func memoryOnly() async throws {
+    let clock = ManualClock()
+    try await withDiskCache(clock: clock) { cache in
+      let client = CachingClient(cache)
+      let request = get(willStore: { proposal in
+        var changed = proposal
+        changed.isMemoryOnly = true
+        return changed
+      })
+      let response = try await client.respond(to: request, over: variants(clock))
+      #expect(response.storage == .notStored(.memoryOnly))
+      #expect(client.statistics.stored == 0 && client.statistics.storageRefusals == ["memory-only": 1])
+      #expect(client.storedResponse(to: get()) == nil)
+    }
+  }
+
+  // MARK: Removals by other processes
+
+  /// A cache that another process changes before the record of a key space is stored.
+  private struct ChangedStorage: ResponseStorage {
+    let base: ResponseCache
+    let change: @Sendable () -> Void
+
+    func keySpaceNumber(at token: RemovalToken) -> UInt64 {
+      defer { change() }
+      return base.keySpaceNumber(at: token)
+    }
+
+    func lookup(_ request: CachingClientRequest) -> CacheEntry? { base.lookup(request) }
+    func keySpaceRecord(at key: RequestKey) -> HeaderFields? { base.keySpaceRecord(at: key) }
+    func body(of entry: CacheEntry) -> Data { base.body(of: entry) }
+    func store(_ proposal: ProposedResponse, for request: CachingClientRequest) { base.store(proposal, for: request) }
+    func update(
+      _ entry: CacheEntry, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
+      for request: CachingClientRequest
+    ) { base.update(entry, fields: fields, freshness: freshness, askedAt: token, for: request) }
+    func remove(_ entry: CacheEntry, for request: CachingClientRequest) async {
+      await base.remove(entry, for: request)
+    }
+    func invalidate(
+      _ invalidation: StorageInvalidation, for request: CachingClientRequest, movingPast token: inout RemovalToken
+    ) async { await base.invalidate(invalidation, for: request, movingPast: &token) }
+    var removalToken: RemovalToken { base.removalToken }
+    func hasRemovals(since token: RemovalToken) -> Bool { base.hasRemovals(since: token) }
+    func effectOfRemovals(on url: URL?, partition: String, since token: inout RemovalToken) -> RemovalEffect {
+      base.effectOfRemovals(on: url, partition: partition, since: &token)
+    }
+    var usesRequestKeys: Bool { true }
+    func credentialDigest(_ value: String) -> String { base.credentialDigest(value) }
+  }
+
+  @Test(
+    "A removal between the choice of a number and the record leaves nothing in the space to be found",
+    arguments: [0, 1 << 20])
+  func removalBeforeRecord(memory: Int) async throws {
+    let clock = ManualClock()
+    try await withDiskCache(memoryCapacity: memory, clock: clock) { cache in
+      let store = try #require(cache.tiers.store)
+      let key = try #require(RequestKey(urlString: "http://example.com/a"))
+      let isRemoving = Mutex(false)
+      let storage = ChangedStorage(base: cache) { if isRemoving.withLock({ $0 }) { store.remove(.resource(key)) } }
+      let changed = CachingClient(storage: storage, clock: { clock.now })
+      let transport = variants(clock)
+      func get(_ user: String) -> CachingClientRequest {
+        CachingClientTests.get("http://example.com/a", ["Authorization": user])
+      }
+      _ = try await changed.respond(to: get("ann"), over: transport)
+      #expect(changed.storedResponse(to: get("ann")) != nil)
+      store.remove(.resource(key))
+      #expect(changed.storedResponse(to: get("ann")) == nil)
+      isRemoving.withLock { $0 = true }
+      _ = try await changed.respond(to: get("bob"), over: transport)
+      for user in ["ann", "bob"] { #expect(changed.storedResponse(to: get(user)) == nil, "\(user)") }
+      isRemoving.withLock { $0 = false }
+      for _ in 1...2 { _ = try await changed.respond(to: get("eve"), over: transport) }
+      #expect(transport.count == 3)
+      for user in ["ann", "bob"] { #expect(changed.storedResponse(to: get(user)) == nil, "\(user)") }
+    }
+  }
+
+  @Test(
+    "A removal of a URL by another process covers what is being fetched for an equivalent URL",
+    arguments: [false, true], [0, 1 << 20])
+  func removalOfEquivalent(refills: Bool, memory: Int) async throws {
+    let clock = ManualClock()
+    try await withDiskCache(memoryCapacity: memory, clock: clock) { cache in
+      let store = try #require(cache.tiers.store)
+      let removed = try #require(RequestKey(urlString: "http://example.com/a?x=1"))
+      // As of another process: it has a state of its own.
+      let other = try ResponseCache(
+        directory: cache.tiers.connection.directory, memoryCapacity: memory, diskCapacity: cache.diskCapacity,
+        options: cache.tiers.options)
+      other.minimumDiskLifetime = 0
+      @Sendable func reply(_ text: String) -> IncomingResponse {
+        let fields = HeaderFields([("Date", clock.field), fresh, ("No-Vary-Search", "params")])
+        return IncomingResponse(
+          head: ResponseHead(status: 200, fields: fields), body: ResponseBodyStream(Data(text.utf8)))
+      }
+      let transport = ScriptedTransport { _, _ in
+        store.remove(.resource(removed))
+        if refills {
+          _ = try await CachingClient(other).respond(
+            to: get("http://example.com/a?z=1"), over: ScriptedTransport { _, _ in reply("new") })
+        }
+        return reply("old")
+      }
+      let client = CachingClient(cache)
+      let response = try await client.respond(to: get("http://example.com/a?y=1"), over: transport)
+      #expect(try await response.text() == "old")
+      let found = try await client.storedResponse(to: get("http://example.com/a?x=1"))?.text()
+      #expect(found != "old")
+    }
+  }
 }

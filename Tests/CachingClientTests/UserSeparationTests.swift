@@ -38,30 +38,23 @@ struct UserSeparationTests {
 
   @Test("A response stored for the user of a URL is a hit only for that user")
   func stored() async throws {
-    let directory = FileManager.default.temporaryDirectory.appending(path: "users-\(UUID().uuidString)")
-    defer {
-      // A leftover directory does no harm.
-      try? FileManager.default.removeItem(at: directory)
-    }
-    let store = try ResponseStore.open(directory: directory.path(), options: .init(capacityByteCount: 4 << 20))
     let fixture = Fixture()
-    let client = CachingClient(store: store, clock: { fixture.clock.now })
-    let transport = echo(fixture, "max-age=60")
-    for round in 0..<2 {
-      for url in Self.users {
-        #expect(try await client.respond(to: get(url), over: transport).text() == url, "round \(round)")
+    try await withDiskCache(clock: fixture.clock) { cache in
+      let client = CachingClient(cache)
+      let transport = echo(fixture, "max-age=60")
+      for round in 0..<2 {
+        for url in Self.users {
+          #expect(try await client.respond(to: get(url), over: transport).text() == url, "round \(round)")
+        }
+        #expect(cache.flush())
       }
-      try store.flush()
+      #expect(transport.count == 3)
+      #expect(client.storedResponse(to: get("http://eve:pw@example.com/a")) == nil)
+      // All are variants of one URI, so that one change invalidates all of them (RFC 9111, 4.4).
+      let posting = ScriptedTransport { _, _ in fixture.response(200) }
+      _ = try await client.respond(to: get(Self.users[0], method: "POST"), over: posting)
+      for url in Self.users { #expect(client.storedResponse(to: get(url)) == nil) }
     }
-    #expect(transport.count == 3)
-    #expect(client.storedResponse(to: get("http://eve:pw@example.com/a")) == nil)
-    // All are variants of one URI, so that one change invalidates all of them (RFC 9111, 4.4).
-    let posting = ScriptedTransport { _, _ in fixture.response(200) }
-    _ = try await client.respond(to: get(Self.users[0], method: "POST"), over: posting)
-    for url in Self.users { #expect(client.storedResponse(to: get(url)) == nil) }
-    try store.flush()
-    #expect(store.checkInvariants() == [])
-    store.close()
   }
 
   @Test("A shared cache stores a response to credentials in the URL only if the response permits it")
@@ -77,31 +70,37 @@ struct UserSeparationTests {
     #expect(fixture.storage.entryCount == 1)
   }
 
+  /// Loads a URL through another cache of the directory, with other options.
+  private func text(
+    _ url: String, _ options: CachingOptions, in cache: ResponseCache, _ transport: ScriptedTransport
+  ) async throws -> String {
+    var changed = cache.tiers.options
+    changed.caching = options
+    let other = try ResponseCache(
+      directory: cache.tiers.connection.directory, memoryCapacity: 0, diskCapacity: cache.diskCapacity,
+      options: changed)
+    other.minimumDiskLifetime = 0
+    return try await CachingClient(other).respond(to: get(url), over: transport).text()
+  }
+
   @Test("After the options change, a response stored for all credentials does not match another user")
   func changedOptions() async throws {
-    let directory = FileManager.default.temporaryDirectory.appending(path: "users-\(UUID().uuidString)")
-    defer {
-      // A leftover directory does no harm.
-      try? FileManager.default.removeItem(at: directory)
-    }
-    let store = try ResponseStore.open(directory: directory.path(), options: .init(capacityByteCount: 4 << 20))
     let fixture = Fixture()
     let transport = echo(fixture, "public, max-age=60")
-    func text(_ url: String, _ options: CachingOptions) async throws -> String {
-      let client = CachingClient(store: store, options: options, clock: { fixture.clock.now })
-      return try await client.respond(to: get(url), over: transport).text()
-    }
     var options = CachingOptions()
     options.mode = .shared
-    #expect(try await text(Self.users[0], options) == Self.users[0])
-    #expect(try await text(Self.users[1], options) == Self.users[0])
-    var others = options
-    others.reusesAuthorizedResponses = false
-    for (url, options) in [(Self.users[1], others), (Self.users[2], CachingOptions())] {
-      #expect(try await text(url, options) == url)
+    try await withDiskCache(clock: fixture.clock, caching: options) { cache in
+      for user in Self.users[..<2] {
+        let text = try await text(user, options, in: cache, transport)
+        #expect(text == Self.users[0])
+      }
+      var others = options
+      others.reusesAuthorizedResponses = false
+      for (url, options) in [(Self.users[1], others), (Self.users[2], CachingOptions())] {
+        #expect(try await text(url, options, in: cache, transport) == url)
+      }
+      #expect(transport.count == 3)
     }
-    #expect(transport.count == 3)
-    store.close()
   }
 
   @Test("A request whose Host field differs from its URL's host bypasses the cache")

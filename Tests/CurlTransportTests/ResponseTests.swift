@@ -192,8 +192,8 @@ struct ResponseTests {
     let directory = FileManager.default.temporaryDirectory.appending(path: "responses-\(UUID().uuidString)")
     // A leftover directory does no harm.
     defer { try? FileManager.default.removeItem(at: directory) }
-    let store = try ResponseStore.open(directory: directory.path(), options: .init(capacityByteCount: 64 << 20))
-    let client = CachingClient(store: store)
+    let cache = try ResponseCache(directory: directory.path(), memoryCapacity: 0, diskCapacity: 64 << 20)
+    let client = CachingClient(cache)
     try await withOrigin { request in
       let example = Int(request.path.dropFirst()).map { Self.cases[$0] }
       return example.map { .raw($0.bytes, closes: $0.closes) } ?? Reply(404)
@@ -209,9 +209,8 @@ struct ResponseTests {
         #expect(isStored == Self.isStorable(example), "\(example.name)")
       }
     }
-    try store.flush()
-    #expect(store.checkInvariants() == [])
-    store.close()
+    #expect(cache.flush())
+    #expect(cache.tiers.store?.checkInvariants() == [])
   }
 
   /// Whether a private cache stores a response, which has no cache directives (RFC 9110 section 15.1).

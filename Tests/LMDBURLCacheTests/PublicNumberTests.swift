@@ -97,14 +97,17 @@ struct PublicNumberTests {
         defer { try? FileManager.default.removeItem(at: directory) }  // A leftover harms nothing.
         var options = ResponseStore.Options(capacityByteCount: 8 << 20)
         var caching = CachingOptions()
-        var bodyLimit: Int?
+        var bodyLimit = 16 << 20
         number.set(value, &options, &caching, &bodyLimit)
         let store: ResponseStore
         do { store = try ResponseStore.open(directory: directory.path, options: options) } catch {
           #expect(number == .openTimeout, "\(number) \(value): \(error)")
           continue
         }
-        let client = CachingClient(store: store, options: caching, maximumBodyByteCount: bodyLimit)
+        // Uses the store that is open.
+        let cache = try ResponseCache(
+          directory: directory.path, memoryCapacity: 0, diskCapacity: options.capacityByteCount)
+        let client = CachingClient(storage: cache, options: caching, maximumBodyByteCount: bodyLimit)
         let transport = CurlTransport()
         await withTaskGroup(of: Void.self) { group in
           // Followers wait for the first request.
@@ -279,7 +282,7 @@ enum ClientNumber: String, CaseIterable, Codable {
 
   func set(
     _ value: NumberValue, _ options: inout ResponseStore.Options, _ caching: inout CachingOptions,
-    _ bodyLimit: inout Int?
+    _ bodyLimit: inout Int
   ) {
     switch self {
     case .commitDelay: options.commitDelay = value.duration
@@ -337,7 +340,7 @@ enum Trap: String, CaseIterable, Codable {
     case .laterDiskCapacity: try makeCache().diskCapacity = -1
     case .storeCapacity: _ = try makeStore(capacity: -1)
     case .laterStoreCapacity: try makeStore().capacityByteCount = 0
-    case .bodyLimit: _ = CachingClient(store: try makeStore(), maximumBodyByteCount: -1)
+    case .bodyLimit: _ = CachingClient(storage: try makeCache().storage, maximumBodyByteCount: -1)
     }
   }
 }

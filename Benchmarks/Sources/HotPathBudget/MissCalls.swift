@@ -16,9 +16,15 @@ func missCalls(_ folder: String) throws -> [HotCall] {
 
 func missCall(_ name: String, _ folder: String, _ caching: CachingOptions) throws -> HotCall {
   var options = ResponseStore.Options(capacityByteCount: 64 << 20)
-  options.runsInBackground = false
+  // Each flush makes one commit.
+  options.commitDelay = .seconds(3600)
   let store = try ResponseStore.open(directory: folder, options: options)
-  let client = CachingClient(store: store, options: caching)
+  var cacheOptions = ResponseCache.Options()
+  cacheOptions.caching = caching
+  // Uses the store that is open.
+  let cache = try ResponseCache(
+    directory: folder, memoryCapacity: 0, diskCapacity: options.capacityByteCount, options: cacheOptions)
+  let client = CachingClient(cache)
   let fields: HeaderFields = [
     "Server": "nginx/1.22.1", "Date": HTTPDate.format(Date()), "Content-Type": "application/octet-stream",
     "Content-Length": "\(usualByteCount)", "Last-Modified": "Mon, 02 Nov 2026 08:30:00 GMT", "Connection": "keep-alive",
@@ -37,9 +43,9 @@ func missCall(_ name: String, _ folder: String, _ caching: CachingOptions) throw
       loadedByteCount.store(response.body.bytes?.count ?? 0, ordering: .relaxed)
     }
     if loadedByteCount.exchange(0, ordering: .relaxed) != body.count { fatalError("not loaded") }
-    withExtendedLifetime(task) {}
+    withExtendedLifetime((task, store)) {}
     loaded += 1
-    if loaded & 63 == 0 { while store.writePending() {} }
+    if loaded & 63 == 0, !cache.flush() { fatalError("not written") }
     if client.statistics.stored != loaded { fatalError("not stored") }
   }
 }

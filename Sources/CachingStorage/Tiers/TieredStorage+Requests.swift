@@ -11,11 +11,16 @@ import ResponseStore
 
 /// Lookups for requests, and the decision whether a response may be stored on disk.
 extension TieredStorage {
+  /// The maximum size of a body that is copied for a request that reads bodies in pieces.
+  ///
+  /// Larger bodies stay in the store.
+  package static let maximumCopiedBodyByteCount = 1 << 20
+
   /// Returns the stored response for a request of the caching client under a key.
   ///
   /// If the request reads its body in pieces, a large body is left in the store.
   package func lookup(_ request: CachingClientRequest, at key: RequestKey) -> CacheEntry? {
-    let limit = request.readsBodyInPieces ? StoreStorage.maximumCopiedBodyByteCount : nil
+    let limit = request.readsBodyInPieces ? Self.maximumCopiedBodyByteCount : nil
     let storage = Unretained(self)
     return lookup(key, leavingBodiesBeyond: limit) { vary in
       storage.use { $0.matches(vary, request) }
@@ -35,7 +40,7 @@ extension TieredStorage {
   /// Whether the next ``lookup(_:at:)`` would read all of a large body to verify its checksum.
   package func hasUnverifiedBody(_ request: CachingClientRequest, at key: RequestKey) -> Bool {
     guard let store else { return false }
-    return store.hasUnverifiedBody(key, beyond: StoreStorage.maximumCopiedBodyByteCount) { matches($0, request) }
+    return store.hasUnverifiedBody(key, beyond: Self.maximumCopiedBodyByteCount) { matches($0, request) }
   }
 
   private func matches(_ vary: VaryKey, _ request: CachingClientRequest) -> Bool {

@@ -29,7 +29,9 @@ extension HeaderFields {
   ]
 
   /// Returns the fields without hop-by-hop fields, fields named by `Connection`, and the lowercase `names`.
-  func withoutHopByHop(and names: [String] = []) -> HeaderFields {
+  ///
+  /// A gateway passes these on (RFC 9110, section 7.6.1). Fields on which caching depends, such as `Vary`, are kept.
+  public func withoutHopByHop(and names: [String] = []) -> HeaderFields {
     var named: Set<String> = []
     for value in values(of: "connection") {
       // Usually these are all hop-by-hop fields.

@@ -85,13 +85,13 @@ extension LMDBURLCache {
     }
     var found: CacheEntry?
     if let space = spaceRequest(request, parts) {
-      found = lookup(request, as: space)
+      found = lookup(at: space) { matches($0, request) }
     } else {
       let cache = Unretained(self)
       // Without a Vary key a response is for all requests without credentials.
       found = core.lookup(key) { vary in vary.fields.isEmpty || cache.use { $0.matches(vary, request) } }
       if found == nil, core.mayHaveEquivalentURLs, parts.method == "GET" {
-        found = clientRequest(request).flatMap { lookup(request, as: $0, withoutURL: true) }
+        found = clientRequest(request).flatMap { lookup(at: $0, withoutURL: true) { matches($0, request) } }
       }
     }
     // The caller would use a suspect response without a validation.
@@ -99,13 +99,16 @@ extension LMDBURLCache {
     return found
   }
 
-  /// Returns the stored response for a request under the keys of the same request to the caching client.
+  /// Returns the first stored response under the keys of a request to the caching client.
+  ///
+  /// - Parameter withoutURL: Whether to look for equivalent URLs only.
   private func lookup(
-    _ request: URLRequest, as space: CachingClientRequest, withoutURL: Bool = false
+    at space: CachingClientRequest, withoutURL: Bool = false, where matches: (VaryKey) -> Bool
   ) -> CacheEntry? {
     var found: CacheEntry?
     _ = client.forEachKey(of: space, withoutURL: withoutURL) { key, _ in
-      found = core.lookup(key) { matches($0, request) }
+      if withoutURL, key.isForURL { return true }
+      found = core.lookup(key, where: matches)
       return found == nil
     }
     return found
@@ -126,12 +129,7 @@ extension LMDBURLCache {
     guard let key = urlKey(for: request, url: url, parts: &parts) else { return false }
     if core.lookup(key, where: { _ in true }) != nil { return true }
     guard core.mayHaveEquivalentURLs, let space = clientRequest(request) else { return false }
-    var isStored = false
-    _ = client.forEachKey(of: space, withoutURL: true) { key, _ in
-      isStored = core.lookup(key, where: { _ in true }) != nil
-      return !isStored
-    }
-    return isStored
+    return lookup(at: space, withoutURL: true) { _ in true } != nil
   }
 
   /// Returns the key of the response for equivalent URLs that would answer a request; nil if there is none.
@@ -139,13 +137,7 @@ extension LMDBURLCache {
     guard core.mayHaveEquivalentURLs, let space = clientRequest(request), space.head.method == "GET" else {
       return nil
     }
-    var found: RequestKey?
-    _ = client.forEachKey(of: space, withoutURL: true) { key, _ in
-      guard !key.isForURL else { return true }
-      if core.lookup(key, where: { matches($0, request) }) != nil { found = key }
-      return found == nil
-    }
-    return found
+    return lookup(at: space, withoutURL: true) { matches($0, request) }?.key
   }
 
   /// The responses that `removeCachedResponse(for:)` removes.

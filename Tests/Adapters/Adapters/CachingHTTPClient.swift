@@ -35,7 +35,7 @@ struct CachingHTTPClient: Sendable {
       let transport = AsyncHTTPClientTransport(client: client, deadline: deadline)
       let response = try await cachingClient.respond(to: cached, over: transport)
       let hops = response.redirects.map { ($0.request, $0.response) }
-      let last = (response.redirects.last?.target ?? head, response.head)
+      let last = (response.redirects.last?.target ?? head, response.deliveredHead)
       let body = response.body.bytes.map { HTTPClientResponse.Body.bytes(ByteBuffer(bytes: $0)) }
       return HTTPClientResponse(
         status: .init(statusCode: response.status), headers: HTTPHeaders(last.1.fields.map { ($0.name, $0.value) }),

@@ -24,7 +24,7 @@ struct CachingMiddleware: ClientMiddleware {
     cached.canResendBody = body?.iterationBehavior == .multiple
     let call = Call(middleware: self, body: body, operationID: operationID)
     let response = try await cachingClient.respond(to: cached, over: call)
-    let fields = HTTPFields(response.head.fields.compactMap(Call.field))
+    let fields = HTTPFields(response.deliveredHead.fields.compactMap(Call.field))
     let received = HTTPResponse(status: .init(code: response.status), headerFields: fields)
     let content = response.body.bytes.map { HTTPBody($0) }
     return (received, content ?? HTTPBody(response.body, length: .unknown, iterationBehavior: .single))

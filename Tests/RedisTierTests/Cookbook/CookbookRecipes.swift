@@ -37,16 +37,37 @@ func openForTenants(in directory: URL) throws -> LMDBURLCache {
   return try LMDBURLCache(directory: directory, memoryCapacity: 32 << 20, diskCapacity: 512 << 20, options: options)
 }
 
-func openForManyUsers(in directory: URL) throws -> LMDBURLCache {
-  var options = LMDBURLCache.Options()
-  options.caching.mode = .shared
-  return try LMDBURLCache(directory: directory, memoryCapacity: 64 << 20, diskCapacity: 512 << 20, options: options)
-}
+/// Responds to the requests of a server from a cache, or with what a service sends.
+struct Gateway: Sendable {
+  /// The scheme, host and port of the service, such as `http://10.0.0.5:8080`.
+  let service: String
+  let transport: CurlTransport
+  let client: CachingClient<ResponseCache>
 
-/// Handles a request of the server. Requests for one page at the same time become one request to the service.
-func page(_ path: String, of service: URL, through cache: LMDBURLCache) async throws -> (status: Int, body: Data) {
-  let (body, response) = try await cache.data(from: service.appendingPathComponent(path))
-  return ((response as? HTTPURLResponse)?.statusCode ?? 502, body)
+  init(service: String, directory: String, transport: CurlTransport = CurlTransport()) throws {
+    self.service = service
+    self.transport = transport
+    var options = ResponseCache.Options()
+    options.caching.mode = .shared
+    client = CachingClient(
+      try ResponseCache(directory: directory, memoryCapacity: 64 << 20, diskCapacity: 512 << 20, options: options))
+  }
+
+  /// Returns the response to a request. Requests for one page at the same time become one request to the service.
+  func respond(
+    to method: String, _ target: String, _ fields: [(String, String)], _ content: Data = Data()
+  ) async throws -> (head: ResponseHead, body: ResponseBodyStream) {
+    // Another beginning could change the host.
+    guard target.hasPrefix("/"), let url = URL(string: service + target) else {
+      return (ResponseHead(status: 400, fields: [:]), .empty)
+    }
+    var head = RequestHead(method: method, url: url, fields: HeaderFields(fields).withoutHopByHop())
+    // The transport sends its own.
+    for name in ["Host", "Content-Length", "Expect"] { head.fields.remove(name) }
+    let request = CachingClientRequest(head: head, body: content.isEmpty ? nil : .bytes(content))
+    let response = try await client.respond(to: request, over: transport)
+    return (response.deliveredHead, response.body)
+  }
 }
 
 func report(on url: URL, through cache: LMDBURLCache) async throws -> String {

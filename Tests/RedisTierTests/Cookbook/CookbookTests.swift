@@ -98,18 +98,87 @@ struct CookbookTests {
       return Reply(200, [("Cache-Control", control)], "a page").held(at: gate, afterBodyBytes: 0)
     }
     try await withOrigin(handler) { origin, directory in
-      let cache = try openForManyUsers(in: directory)
-      let service = origin.url("/")
+      let gateway = try Gateway(service: "http://127.0.0.1:\(origin.port)", directory: directory.path)
       async let pages = withThrowingTaskGroup(of: Int.self) { group in
-        for _ in 0..<20 { group.addTask { try await page("slow", of: service, through: cache).status } }
+        for _ in 0..<20 { group.addTask { try await gateway.respond(to: "GET", "/slow", []).head.status } }
         return try await group.reduce(into: []) { $0.append($1) }
       }
       #expect(await origin.waitForRequests(count: 1))
       gate.open()
       #expect(try await pages == Array(repeating: 200, count: 20))
       #expect(origin.requestCount == 1)
-      for _ in 0..<2 { _ = try await page("mine", of: service, through: cache) }
+      for _ in 0..<2 { _ = try await gateway.respond(to: "GET", "/mine", []) }
       #expect(origin.requestCount == 3)
+      for target in ["http://example.com/", "@example.com/", ""] {
+        #expect(try await gateway.respond(to: "GET", target, []).head.status == 400, "\(target)")
+      }
+      #expect(origin.requestCount == 3)
+    }
+  }
+
+  @Test(
+    "A client of the gateway gets fields that are true for the content that it gets",
+    .enabled(if: CurlCommand.isInstalled), arguments: [true, false])
+  func gateway(decodes: Bool) async throws {
+    // "hello", compressed by gzip.
+    let coded = try #require(Data(base64Encoded: "H4sIAAAAAAACA8tIzcnJBwCGphA2BQAAAA=="))
+    let handler: LoopbackOrigin.Handler = { request in
+      if request.method == "POST" { return Reply(201, body: request.body) }
+      let isCoded = request["Accept-Encoding"]?.contains("gzip") == true
+      var fields = [
+        ("Cache-Control", "max-age=600"), ("Vary", "Accept-Encoding"), ("ETag", isCoded ? "\"gzip\"" : "\"plain\""),
+        ("Content-Type", "text/x-greeting"), ("Connection", "keep-alive, X-Hop"), ("X-Hop", "1"),
+      ]
+      if isCoded { fields.append(("Content-Encoding", "gzip")) }
+      // Its chunks are of the connection with the origin, too.
+      return Reply(200, fields, body: isCoded ? coded : Data("hello".utf8)).chunked()
+    }
+    try await withOrigin(handler) { origin, directory in
+      var configuration = CurlTransport.Configuration()
+      configuration.decodesContent = decodes
+      let gateway = try Gateway(
+        service: "http://127.0.0.1:\(origin.port)", directory: directory.path,
+        transport: CurlTransport(configuration))
+      let server = try GatewayServer(gateway)
+      defer { server.stop() }
+      let url = server.url("/page")
+      let length = String(decodes ? 5 : coded.count)
+      var tag = ""
+      for round in ["miss", "hit"] {
+        let response = try CurlCommand.run(["--compressed"], url)
+        #expect(response.status == 200 && response.text == "hello", "\(round)")
+        #expect(response["Content-Encoding"] == (decodes ? nil : "gzip"), "\(round)")
+        #expect(response["Content-Length"] == length, "\(round)")
+        #expect(response["Content-Type"] == "text/x-greeting" && response["X-Hop"] == nil, "\(round)")
+        #expect(response["Transfer-Encoding"] == nil, "\(round)")
+        #expect((response["Age"] != nil) == (round == "hit"), "\(round)")
+        tag = try #require(response["ETag"])
+        #expect(tag.hasPrefix("W/") == decodes, "\(round)")
+      }
+      #expect(origin.requestCount == 1)
+
+      let head = try CurlCommand.run(["--compressed", "--head"], url)
+      #expect(head.status == 200 && head.text == "" && head["ETag"] == tag)
+      #expect(head["Content-Encoding"] == (decodes ? nil : "gzip"))
+      #expect(head["Content-Length"].map { $0 == length } ?? true)
+      let unchanged = try CurlCommand.run(["--compressed", "--header", "If-None-Match: \(tag)"], url)
+      #expect(unchanged.status == 304 && unchanged.text == "" && unchanged["ETag"] == tag)
+      // A part of the coded bytes, which curl cannot decode. Of decoded content, the cache has no parts.
+      let accepted = try #require(origin.requests.first?["Accept-Encoding"])
+      let part = try CurlCommand.run(["--range", "1-3", "--header", "Accept-Encoding: \(accepted)"], url)
+      #expect(part.status == (decodes ? 200 : 206) && part["Content-Length"] == (decodes ? "5" : "3"))
+      #expect(part["Content-Range"] == (decodes ? nil : "bytes 1-3/\(length)"))
+      #expect(part["Content-Encoding"] == (decodes ? nil : "gzip"))
+      #expect(part.body == (decodes ? Data("hello".utf8) : coded[1...3]))
+      #expect(origin.requestCount == 1)
+
+      let plain = try CurlCommand.run([], server.url("/plain"))
+      #expect(plain.status == 200 && plain.text == "hello" && plain["Content-Encoding"] == nil)
+      #expect(plain["Content-Length"] == "5")
+      let plainPart = try CurlCommand.run(["--range", "0-2"], server.url("/plain"))
+      #expect(plainPart.text == (decodes ? "hello" : "hel"))
+      let posted = try CurlCommand.run(["--data", "content"], url)
+      #expect(posted.status == 201 && posted.text == "content")
     }
   }
 

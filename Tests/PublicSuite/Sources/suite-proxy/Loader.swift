@@ -13,13 +13,15 @@ protocol Loader: Sendable {
 
 /// Loads with the caching client, which loses no field line.
 struct ClientLoader<Network: Transport>: Loader {
-  let client: CachingClient<StoreStorage>
+  let client: CachingClient<ResponseCache>
   let transport: Network
 
   init(_ arguments: Arguments, transport: Network) throws {
-    let store = try ResponseStore.open(
-      directory: arguments.directory, options: ResponseStore.Options(capacityByteCount: 64 << 20))
-    client = CachingClient(store: store, options: arguments.caching)
+    var options = ResponseCache.Options()
+    options.caching = arguments.caching
+    client = CachingClient(
+      try ResponseCache(
+        directory: arguments.directory, memoryCapacity: 8 << 20, diskCapacity: 64 << 20, options: options))
     self.transport = transport
   }
 

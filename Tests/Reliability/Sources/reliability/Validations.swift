@@ -17,7 +17,15 @@ enum Validations {
   /// Fails unless the origin gets exactly one conditional request for each URL.
   static func count(in store: ResponseStore, _ tick: Tick, urls: [String]) -> String {
     let origin = ValidatingOrigin()
-    let client = CachingClient(storage: StoreStorage(store), clock: { Ledger.date(tick.now) })
+    var options = ResponseCache.Options()
+    options.clock = { Ledger.date(tick.now) }
+    let cache: ResponseCache
+    do {
+      // Uses the store that is open.
+      cache = try ResponseCache(
+        directory: store.directory, memoryCapacity: 0, diskCapacity: store.capacityByteCount, options: options)
+    } catch { fail("\(error)") }
+    let client = CachingClient(cache)
     let done = Tick()
     Task.detached {
       for _ in 0..<roundCount {
@@ -35,7 +43,7 @@ enum Validations {
   }
 
   private static func request(
-    _ url: String, _ client: CachingClient<StoreStorage>, _ origin: ValidatingOrigin
+    _ url: String, _ client: CachingClient<ResponseCache>, _ origin: ValidatingOrigin
   ) async {
     await withTaskGroup(of: Void.self) { group in
       for _ in 0..<taskCount {
