@@ -205,7 +205,8 @@ struct ResponseTests {
           // Errors are thrown here, too.
           _ = try? await response.body.collect(upTo: .max)
         }
-        let isStored = client.storage.lookup(CachingClientRequest(head: RequestHead(url: url))) != nil
+        let lookedUp = CachingClientRequest(head: RequestHead(url: url))
+        let isStored = client.storage.lookup(lookedUp, at: try #require(lookedUp.key)) != nil
         #expect(isStored == Self.isStorable(example), "\(example.name)")
       }
     }

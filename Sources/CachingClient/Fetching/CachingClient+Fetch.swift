@@ -47,6 +47,7 @@ extension CachingClient {
         self.staleResponse(plan, after: .status(504), isRemoved: fetch.permit.isRemoved, because: .staleAfter)
       } whenReleased: { fetch in
         self.counters.activity.add(1, .staleAfter)
+        self.recordFailure(.status(504), plan, in: fetch)
         self.inFlightFetches.continueInBackground(fetch)
       }
     }
@@ -134,6 +135,7 @@ extension CachingClient {
         plan, after: .status(504), isRemoved: fetch.permit.isRemoved, because: .staleAfter)
       guard let response else { return .lookAgain }
       counters.activity.add(1, .staleAfter)
+      recordFailure(.status(504), plan, in: fetch)
       return .response(response)
     case .abandoned: return .lookAgain
     }

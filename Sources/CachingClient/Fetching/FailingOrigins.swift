@@ -42,15 +42,6 @@ final class FailingOrigins: Sendable {
     }
   }
 
-  /// Returns like ``failure(of:at:)``, and changes nothing.
-  func presentFailure(of key: RequestKey, at now: MonotonicTime = .now) -> StaleOnError.Failure? {
-    guard count.load(ordering: .relaxed) > 0 else { return nil }
-    return holdOffs.withLock { holdOffs in
-      guard let holdOff = holdOffs[key], now < holdOff.end else { return nil }
-      return holdOff.failure
-    }
-  }
-
   /// Records that the origin has failed.
   ///
   /// - Parameter range: The shortest and the longest time for which it is not asked again.

@@ -52,15 +52,6 @@ extension CachingClient {
       _ = Reuse.decideMiss(request: request.head, policy: request.policy, options: options, trace: trace)
       result = resultOfMiss(request, lookupStart)
     }
-    if case .fetch(let plan) = result, plan.staleOnError != nil, options.holdOff != nil,
-      let failure = state.failingOrigins.presentFailure(of: plan.key),
-      plan.staleOnError?.mayServe(after: failure, now: clock()) == true, let entry
-    {
-      trace.record(.heldOff)
-      return RequestExplanation(
-        outcome: .stored(status: entry.status, isStale: true, revalidatesInBackground: false), rule: .heldOff,
-        checks: trace.checks)
-    }
     let (outcome, rule) = outcome(of: result)
     return RequestExplanation(outcome: outcome, rule: rule, checks: trace.checks)
   }

@@ -28,6 +28,8 @@ func openForFailingOrigin(in directory: URL) throws -> LMDBURLCache {
   options.caching.staleIfErrorByDefault = 86_400
   // The origin does not respond.
   options.caching.servesStaleWhenUnreachable = true
+  // The origin hangs: serve the stale response after two seconds, and fetch in the background.
+  options.staleAfter = .seconds(2)
   return try LMDBURLCache(directory: directory, memoryCapacity: 32 << 20, diskCapacity: 512 << 20, options: options)
 }
 
