@@ -95,7 +95,7 @@ final class FleetHost: Sendable {
 
   /// Runs a fault of the process or of the network, unless another one is under way there.
   func exclusively(_ fault: FleetFault, _ body: () -> Void) {
-    if FleetFault.network.contains(fault) {
+    if fault.isOfNetwork {
       Self.exclusively(isNetworkBusy, body)
     } else {
       Self.exclusively(isProcessBusy, body)

@@ -26,7 +26,9 @@ final class FleetInjector: Sendable {
   var count: Int { injected.load(ordering: .relaxed) }
 
   func start(seed: UInt64) {
-    for thread in 0..<max(2, hosts.count / 2) { spawn(seed &+ UInt64(thread)) { self.injectIntoMachine(&$0) } }
+    for thread in 0..<(scenario.maximumFaultCount ?? max(2, hosts.count / 2)) {
+      spawn(seed &+ UInt64(thread)) { self.injectIntoMachine(&$0) }
+    }
     if !scenario.redisFaults.isEmpty { spawn(seed &+ 1000) { self.injectIntoRedis(&$0) } }
   }
 
@@ -45,8 +47,8 @@ final class FleetInjector: Sendable {
   }
 
   /// Waits for a random time, or until the scenario is over.
-  private func pause(upTo seconds: Double, _ random: inout SeededRandom) {
-    let end = now() + seconds * Double(random.below(1000)) / 1000
+  private func pause(from minimum: Double = 0, upTo seconds: Double, _ random: inout SeededRandom) {
+    let end = now() + minimum + (seconds - minimum) * Double(random.below(1000)) / 1000
     while now() < end, !ledger.isOver { usleep(5000) }
   }
 
@@ -99,6 +101,24 @@ final class FleetInjector: Sendable {
       host.proxy.slow(requests: direction == 0 ? 0 : delay, replies: direction == 1 ? 0 : delay)
       pause(upTo: duration * 2, &random)
       host.proxy.restore()
+    case .latePost:
+      // What is sent meanwhile arrives within the time limit of a command, but later than what is sent after it. By then
+      // the other machines have renewed their leases, and can no longer learn of it.
+      host.proxy.slow(requests: 1_800_000, replies: 0)
+      pause(from: 0.1, upTo: 0.5, &random)
+      host.proxy.restore()
+      pause(from: 0.2, upTo: 0.8, &random)
+      let others = hosts.filter { $0 !== host }
+      for other in others { other.proxy.cut(requests: true, replies: true) }
+      pause(from: 0.8, upTo: 1.2, &random)
+      for other in others { other.proxy.restore() }
+    case .lateReply:
+      // A renewal counts in Redis for most of a lease before the machine learns of it, which learns of nothing else.
+      host.proxy.slow(requests: 0, replies: Int(FleetMachine.lease * 1e6))
+      pause(from: 0.5, upTo: 1.5, &random)
+      host.proxy.cut(requests: true, replies: false)
+      pause(from: 1.4, upTo: 1.8, &random)
+      host.proxy.restore()
     case .restart, .empty, .oldDump, .suspend, .flush, .flushWhileSlow, .deletedKey, .redisClock: break
     }
   }
@@ -139,7 +159,7 @@ final class FleetInjector: Sendable {
       clocks.setWallOffset(steps[random.below(steps.count)], of: hosts.count)
       pause(upTo: scenario.redisPause, &random)
       clocks.setWallOffset(0, of: hosts.count)
-    case .kill, .reboot, .leave, .stop, .wallClock, .cut, .losesReplies, .slow: break
+    case .kill, .reboot, .leave, .stop, .wallClock, .cut, .losesReplies, .slow, .latePost, .lateReply: break
     }
   }
 }

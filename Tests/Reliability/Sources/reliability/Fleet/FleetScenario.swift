@@ -3,9 +3,12 @@ enum FleetFault: Sendable {
   // Of a machine:
   case kill, reboot, leave, stop, wallClock
   // Of its network to Redis:
-  case cut, losesReplies, slow
+  case cut, losesReplies, slow, latePost, lateReply
   // Of Redis:
   case restart, empty, oldDump, suspend, flush, flushWhileSlow, deletedKey, redisClock
+
+  /// Whether the fault is one of a machine's network to Redis.
+  var isOfNetwork: Bool { (Self.network + [.latePost, .lateReply]).contains(self) }
 
   static let machine: [FleetFault] = [.kill, .reboot, .leave, .stop]
   static let network: [FleetFault] = [.cut, .losesReplies, .slow]
@@ -15,8 +18,10 @@ enum FleetFault: Sendable {
 /// A scenario of the series `fleet`: the faults that happen while all machines load and purge.
 struct FleetScenario: Sendable {
   var name: String
-  /// The faults of machines and networks. Several happen at a time.
+  /// The faults of machines and networks.
   var machineFaults: [FleetFault]
+  /// How many of them happen at a time; nil for one for every two machines.
+  var maximumFaultCount: Int?
   /// The faults of Redis, one at a time.
   var redisFaults: [FleetFault] = []
   /// The maximum duration of a fault, in leases.
@@ -31,6 +36,9 @@ struct FleetScenario: Sendable {
   static let all: [FleetScenario] = [
     FleetScenario(name: "machines", machineFaults: FleetFault.machine),
     FleetScenario(name: "network", machineFaults: FleetFault.network, hasDrift: true),
+    // A post, and the reply to a renewal, that are under way for longer than a purge waits beyond a lease.
+    FleetScenario(name: "late posts", machineFaults: [.latePost], maximumFaultCount: 1, hasDrift: true),
+    FleetScenario(name: "late replies", machineFaults: [.lateReply], hasDrift: true),
     // So short that leases often outlast the fault.
     FleetScenario(
       name: "trimmed log", machineFaults: [.cut, .slow], duration: 1.5, logCount: 3, hasDrift: true),

@@ -29,7 +29,7 @@ struct FleetSeries {
   }
 
   /// How often a scenario runs with a broken rule, each time with another seed, until there is a purged response.
-  private static let maximumRunCount: UInt64 = 4
+  private static let maximumRunCount: UInt64 = 8
 
   /// Breaks each rule of the protocol in turn, and expects a purged response.
   private func runMutations(seconds: Double) -> Bool {

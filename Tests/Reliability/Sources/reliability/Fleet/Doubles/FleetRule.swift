@@ -55,8 +55,10 @@ enum FleetRule: String, CaseIterable, Sendable {
     case .removedBeforeAcknowledged, .removedBeforePosition, .leaseEndsBeforeLeaving, .purgesAnnounced: "machines"
     case .postChecked, .youngEpochWaits, .epochEndsWithServer, .objectHasEpoch: "redis"
     case .trimmedLogNoticed, .missedPurgesCoverAll, .epochAppliedFromStart: "trimmed log"
-    case .leaseChecked, .leaseBeforeLookup, .leaseFromSending, .waitHasMargin, .waitFromReply, .renewedMachineStays,
-      .fetchRevoked, .objectChecked, .taggedBeforeRequest:
+    case .leaseFromSending: "late replies"
+    case .waitFromReply: "late posts"
+    case .leaseChecked, .leaseBeforeLookup, .waitHasMargin, .renewedMachineStays, .fetchRevoked, .objectChecked,
+      .taggedBeforeRequest:
       "network"
     }
   }

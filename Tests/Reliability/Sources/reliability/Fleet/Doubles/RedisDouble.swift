@@ -100,6 +100,12 @@ final class RedisDouble: Sendable {
 
   private func altered(_ command: [RedisValue], sentSince begin: Double) -> [RedisValue] {
     switch command[0].text {
+    case "BLPOP" where rule == .waitFromReply:
+      // The purge looks again as soon as it has waited, and not up to a quarter of a second later.
+      let id = Array((command[1].bytes ?? []).suffix(32))
+      guard let sent = known.withLock({ $0.postTimes[id] }) else { return command }
+      let milliseconds = Int(min(250, max(1, (sent + FleetMachine.wait - now()) * 1000)))
+      return [command[0], command[1], .text("0." + String(1000 + milliseconds).dropFirst())]
     case "SCRIPT": return Array(command.dropLast()) + [.text(altered(script: command.last?.text ?? ""))]
     case "EVALSHA":
       return known.withLock { known in
