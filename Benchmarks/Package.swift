@@ -28,6 +28,7 @@ let package = Package(
         .product(name: "HTTPCaching", package: "LMDBURLCache"),
         .product(name: "CurlTransport", package: "LMDBURLCache"),
         .product(name: "CachingClient", package: "LMDBURLCache"),
+        .product(name: "CachingStorage", package: "LMDBURLCache"),
         .product(name: "RedisTier", package: "LMDBURLCache"),
         "Origin", "CSQLite", "CRocksDB", "CRawHiredis", "CRawLMDB", "CRawCurl",
       ],

@@ -25,6 +25,7 @@ RATIOS = [
     ("data(for:), memory, QUERY of 1 KB", "data(for:), memory", 1.8),
     ("data(for:), memory, No-Vary-Search", "data(for:), memory, the same by its URL", 1.45),
     ("data(for:), memory, the only user", "data(for:), memory", 2.0),
+    ("respond(to:over:), memory", "data(for:), memory", 0.51),
     # The time since the responses were stored differs, and so does how often their Age is written.
     ("data(for:), memory, one of 5,000 users", "data(for:), memory, the only user", 1.15),
     # Foundation's own work is the same in all versions. So these do not rise when a threshold is raised.

@@ -7,6 +7,7 @@ from labels import SCOPES, entry_count, implementation, metric, number, scenario
 Target = namedtuple("Target", "metric scenario target measured met")
 STORE, BASELINE = "ResponseStore", "raw C, head then body"
 CLIENT = "LMDBURLCache.data(for:)"
+VALUES = "CachingClient.respond(to:over:)"
 
 
 def targets(rows):
@@ -70,6 +71,12 @@ def read_targets(values, add, ratio, with_two_threads):
     ratio("Hit speedup with 2 threads", *with_two_threads(one, two), 1.8)
     ratio("Hit throughput during writes relative to idle", values("reads", "hit, alone", STORE),
           values("reads", "hit, during writes", STORE), 0.9)
+    as_values, by_data = (values("reads", "hits as values", peer) for peer in [VALUES, CLIENT])
+    # Results of earlier versions have none.
+    for name in as_values:
+        add("Hits in memory as values per second", f"1 KB, {name}", as_values[name], 1_000_000, True)
+        add("Hit throughput in memory as values relative to `data(for:)`", f"1 KB, {name}",
+            as_values[name] / by_data[name], 2, True, "×")
     ratio("Zero-copy hit throughput relative to C pointers", values("reads", "hit", "raw C, pointers"),
           values("reads", "hit", "ResponseStore, borrowed"), 0.75)
     small = sorted((entry_count(name), value) for name, value in hit.items() if name.startswith("1 KB "))
@@ -139,6 +146,9 @@ def client_targets(values, add, ratio):
     ]:
         ratio(f"Miss throughput, each stored, relative to {label}", misses(CLIENT, name),
               misses(peer, name), limit, where=name)
+    if values("misses", "misses", VALUES):
+        ratio("Miss throughput as values, each stored, relative to the C baseline on libcurl",
+              misses(VALUES, "64 callers, 11 KB"), misses(baseline[0], "64 callers, 11 KB"), 0.7)
 
 
 def memory_targets(values, add):

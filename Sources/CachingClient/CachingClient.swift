@@ -170,9 +170,14 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   /// - Throws: The transport's error, if no stored response can be served instead; `CancellationError` at once when the
   ///   calling task is cancelled; ``CachingClientError/tooManyRedirects(limit:)``. A 504 with
   ///   ``ResponseSource/unavailable`` is not thrown but returned.
-  public func respond(to request: CachingClientRequest, over transport: some Transport) async throws -> Response {
-    guard request.maximumRedirectCount > 0 else { return try await respond(to: request, over: transport, after: nil) }
-    return try await respondFollowingRedirects(to: request, over: transport)
+  @inlinable  // For specialization of the hit, like ``evaluate(_:)``.
+  nonisolated(nonsending) public func respond(
+    to request: CachingClientRequest, over transport: some Transport
+  ) async throws -> Response {
+    var lookup: LookupResult<Storage.Entry>?
+    // A query is looked up once, below.
+    if !request.isQuery, let response = storedResponse(to: request, otherwise: &lookup) { return response }
+    return try await respondFollowingRedirects(to: request, over: transport, after: lookup)
   }
 
   /// Returns the response to a request, and counts it.

@@ -15,6 +15,13 @@ func processorTime() -> UInt64 {
   return UInt64(time.tv_sec) * 1_000_000_000 + UInt64(time.tv_nsec)
 }
 
+/// The CPU time of all threads of this process in microseconds.
+func processTime() -> Double {
+  var time = timespec()
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time)
+  return Double(time.tv_sec) * 1e6 + Double(time.tv_nsec) / 1e3
+}
+
 func nanoseconds(_ body: () throws -> Void) rethrows -> Double {
   let start = now()
   try body()

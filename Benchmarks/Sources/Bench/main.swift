@@ -17,7 +17,9 @@ enum Suite: String, CaseIterable {
 
   func run(_ report: Report, _ scratch: Scratch, _ scale: Scale.Options) async throws {
     switch self {
-    case .reads: try Reads(report: report, scratch: scratch).run()
+    case .reads:
+      try await Values(report: report, scratch: scratch).run()
+      try Reads(report: report, scratch: scratch).run()
     case .sessions: try await Sessions(report: report, scratch: scratch).run()
     case .writes: try Writes(report: report, scratch: scratch).run()
     case .purge: try Purges(report: report, scratch: scratch).run()

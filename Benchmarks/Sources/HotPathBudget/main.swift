@@ -14,7 +14,7 @@ let times = ProcessInfo.processInfo.environment["GUARD_TIMES"].flatMap { Int($0)
 let redis = ProcessInfo.processInfo.environment["GUARD_REDIS"]
 let calls =
   try storeCalls(folder + "/store") + cacheCalls(folder, redis: redis) + missCalls(folder + "/misses")
-  + userCalls(folder + "/users") + [transferCall()]
+  + valueCalls(folder + "/values") + userCalls(folder + "/users") + [transferCall()]
 for call in calls where chosen.isEmpty || chosen.contains(call.name) {
   // Warm up: one-time allocations are not counted.
   for number in 0..<20 { call.run(number) }

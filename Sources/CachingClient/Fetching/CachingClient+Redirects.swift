@@ -54,13 +54,20 @@ extension CachingClientRequest {
 }
 
 extension CachingClient {
-  /// Returns the final response to a request that follows redirects.
+  /// Returns the final response to a request, which may follow redirects.
+  ///
+  /// - Parameter lookup: The result of a lookup that was just made; nil to make one.
+  @usableFromInline
   nonisolated(nonsending) func respondFollowingRedirects(
-    to request: CachingClientRequest, over transport: some Transport
+    to request: CachingClientRequest, over transport: some Transport, after lookup: LookupResult<Storage.Entry>?
   ) async throws -> Response {
+    guard request.maximumRedirectCount > 0 else {
+      return try await respond(to: request, over: transport, after: lookup)
+    }
+    var lookup = lookup
     var redirects: [FollowedRedirect] = []
     let final = try await followRedirects(of: request, upTo: request.maximumRedirectCount) { request in
-      try await respond(to: request, over: transport, after: nil)
+      try await respond(to: request, over: transport, after: lookup.take())
     } next: { request, response in
       guard let next = request.hop(after: response) else { return nil }
       redirects.append(

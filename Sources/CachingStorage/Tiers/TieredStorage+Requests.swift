@@ -14,7 +14,7 @@ extension TieredStorage {
   /// The maximum size of a body that is copied for a request that reads bodies in pieces.
   ///
   /// Larger bodies stay in the store.
-  package static let maximumCopiedBodyByteCount = 1 << 20
+  private static let maximumCopiedBodyByteCount = 1 << 20
 
   /// Returns the stored response for a request of the caching client under a key.
   ///

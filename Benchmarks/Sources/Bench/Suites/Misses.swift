@@ -9,8 +9,9 @@ import Synchronization
 
 /// Throughput and CPU time of misses: concurrent callers request new URLs, and each response is stored.
 ///
-/// Also for the tasks of a session that caches, over libcurl and over Foundation. Compared with a `URLSession` without a
-/// cache, with the transport without a cache, and with the C baseline on libcurl, which store nothing. The transport without a cache is the limit for any cache in Swift tasks over this thread. nginx
+/// Also for the tasks of a session that caches, over libcurl and over Foundation, and as values without Foundation's types.
+/// Compared with a `URLSession` without a cache, with the transport without a cache, and with the C baseline on libcurl,
+/// which store nothing. The transport without a cache is the limit for any cache in Swift tasks over this thread. nginx
 /// uses the same processors.
 struct Misses {
   let report: Report
@@ -18,6 +19,7 @@ struct Misses {
 
   private enum Peer: String, CaseIterable {
     case cache = "LMDBURLCache.data(for:)"
+    case values = "CachingClient.respond(to:over:)"
     case cacheOverSession = "LMDBURLCache.data(for:), over URLSession"
     case cachingSession = "caching URLSession"
     case cachingSessionOverSession = "caching URLSession, over URLSession"
@@ -77,6 +79,8 @@ struct Misses {
         switch results[index].peer {
         case .cache:
           outcome = try await cached(.curl(curlConfiguration(origin)), base, callers, seconds)
+        case .values:
+          outcome = try await cachedAsValues(origin, base, callers, seconds)
         case .cacheOverSession:
           outcome = try await cached(.urlSession(sessionConfiguration(callers)), base, callers, seconds)
         case .cachingSession:
@@ -142,12 +146,31 @@ struct Misses {
       let request = URLRequest(url: url)
       _ = byTasks ? try await session.data(for: request) : try await cache.data(for: request)
     }
-    let counts = cache.statistics.requests
+    try check(cache.statistics.requests, cache.flush())
+    return outcome
+  }
+
+  private func cachedAsValues(
+    _ origin: MissOrigin, _ base: String, _ callers: Int, _ seconds: Double
+  ) async throws -> Outcome {
+    let cache = try ResponseCache(
+      directory: scratch.folder("misses-cache"), memoryCapacity: 16 << 20, diskCapacity: 2 << 30)
+    let client = CachingClient(cache)
+    let transport = CurlTransport(curlConfiguration(origin))
+    let outcome = try await load(base, callers, seconds) { url in
+      let response = try await client.respond(to: CachingClientRequest(head: RequestHead(url: url)), over: transport)
+      _ = try await response.body.collect(upTo: .max)
+    }
+    try check(cache.statistics.requests, cache.flush())
+    return outcome
+  }
+
+  /// Checks that each response was stored.
+  private func check(_ counts: ClientStatistics, _ isWritten: Bool) throws {
     guard counts.stored == counts.misses, counts.hits == 0 else {
       throw BenchError("of \(counts.misses) misses \(counts.stored) were stored")
     }
-    guard cache.flush() else { throw BenchError("the cache could not be written") }
-    return outcome
+    guard isWritten else { throw BenchError("the cache could not be written") }
   }
 
   private struct Outcome {
@@ -186,12 +209,6 @@ struct Misses {
       rate: Double(count) / (Double(now() - start) / 1e9), cost: (processTime() - cost) / Double(max(1, count)))
   }
 
-  /// Returns the CPU time of all threads of this process in microseconds.
-  private func processTime() -> Double {
-    var time = timespec()
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time)
-    return Double(time.tv_sec) * 1e6 + Double(time.tv_nsec) / 1e3
-  }
 }
 
 /// Unique numbers.
