@@ -44,6 +44,8 @@ struct FleetScenario: Sendable {
       name: "trimmed log", machineFaults: [.cut, .slow], duration: 1.5, logCount: 3, hasDrift: true),
     FleetScenario(
       name: "redis", machineFaults: [.cut, .slow], redisFaults: FleetFault.redis, duration: 1.2, redisPause: 1.2),
+    // Without other faults purges return at once, so more of them are lost with the data.
+    FleetScenario(name: "old data", machineFaults: [], maximumFaultCount: 0, redisFaults: [.oldDump], redisPause: 1.2),
     FleetScenario(
       name: "clocks", machineFaults: [.wallClock, .cut, .stop], redisFaults: [.redisClock], hasDrift: true),
     FleetScenario(

@@ -53,7 +53,8 @@ enum FleetRule: String, CaseIterable, Sendable {
   var scenarioName: String {
     switch self {
     case .removedBeforeAcknowledged, .removedBeforePosition, .leaseEndsBeforeLeaving, .purgesAnnounced: "machines"
-    case .postChecked, .youngEpochWaits, .epochEndsWithServer, .objectHasEpoch: "redis"
+    case .postChecked, .youngEpochWaits, .objectHasEpoch: "redis"
+    case .epochEndsWithServer: "old data"
     case .trimmedLogNoticed, .missedPurgesCoverAll, .epochAppliedFromStart: "trimmed log"
     case .leaseFromSending: "late replies"
     case .waitFromReply: "late posts"
