@@ -2,7 +2,8 @@ import FoundationEssentials
 
 /// A removal: the responses that it covers, and what becomes of them, from when on.
 ///
-/// The API makes it, the removal log, the tombstones and the log of a fleet have its encoding, and lookups compare with it.
+/// The API makes it. The removal log, the tombstones and the log of a fleet have its encoding, and lookups compare with
+/// it.
 package struct Removal: Sendable, Hashable {
   /// The responses that it covers.
   package var scope: RemovalScope

@@ -39,8 +39,8 @@ package protocol FleetMembership: AnyObject, Sendable {
   /// - Throws: An error that says whether the purge was posted. It is in force on this machine.
   func purge(_ removal: Removal, timeout: Duration?, _ removeHere: () -> Void) throws -> FleetPurgeResult
 
-  /// Like ``purge(_:timeout:_:)``, for the removals of a request or a method of `URLCache`. Waits for at most 100 ms; then
-  /// they are posted in the background. Blocks.
+  /// Like ``purge(_:timeout:_:)``, for the removals of a request or a method of `URLCache`. Waits for at most 100 ms;
+  /// then they are posted in the background. Blocks.
   func post(_ removals: [Removal], _ removeHere: () -> Void)
 
   /// Ends following, and unregisters the machine if no other process of it is a member. Further calls have no effect. Blocks.

@@ -192,8 +192,8 @@ final class RemovalLog: @unchecked Sendable {
 
   // MARK: Appending
 
-  /// Logs removals with one sync for all that fit, and returns the sequence number of the last one. They are then durable
-  /// and in force for all processes.
+  /// Logs removals with one sync for all that fit, and returns the sequence number of the last one. They are then
+  /// durable and in force for all processes.
   ///
   /// - Parameters:
   ///   - timeout: How long to wait for the lock of another process, and for a free frame.

@@ -13,7 +13,8 @@ package struct RemovalInForce: Sendable {
     case marking
   }
 
-  /// The sequence number in the removal log; nil if so many removals have come that this process does not know them all.
+  /// The sequence number in the removal log; nil if so many removals have come that this process does not know them
+  /// all.
   package let sequence: UInt64?
   /// The removal itself.
   package let removal: Removal
