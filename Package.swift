@@ -63,7 +63,8 @@ let package = Package(
     .target(
       name: "RedisTier",
       dependencies: [
-        "CachingClient", "CacheModel", "CacheActivity", "ResponseStore", "SystemFiles", "FleetRedis", "FleetSharing",
+        "CachingClient", "HTTPCaching", "CacheModel", "CacheActivity", "ResponseStore", "SystemFiles", "FleetRedis",
+        "FleetSharing",
       ],
       swiftSettings: settings),
     .target(

@@ -90,7 +90,7 @@ struct SlowOriginTests {
     #expect(try await fixture.client.respond(to: get(), over: transport).text() == "new")
   }
 
-  @Test("A purge while the origin hangs: no stale response any more, and the late one is not stored")
+  @Test("A purge while the origin hangs: no stale response afterwards, and the late one is not stored")
   func purgeDuringHang() async throws {
     let fixture = try await staleFixture { $0.staleAfter = .seconds(3600) }
     let gate = Gate()
@@ -130,7 +130,7 @@ struct SlowOriginTests {
     #expect(transport.count <= 2 + Int(elapsed / .milliseconds(50)))
     isDown.store(false, ordering: .relaxed)
     while try await fixture.client.respond(to: get(), over: transport).text() == "stored" { await Task.yield() }
-    // It is not held off any more.
+    // It is no longer held off.
     fixture.clock.advance(by: 100_000)
     let before = transport.count
     #expect(try await fixture.client.respond(to: get(), over: transport).text() == "new")
@@ -224,18 +224,18 @@ struct SlowOriginTests {
       origins.recordFailure(.unreachable, of: key(number), range: .seconds(60)...(.seconds(60)), at: now)
     }
     #expect((0..<5_000).count { origins.failure(of: key($0), at: now) != nil } == 1_024)
-    // Those whose time is over make room.
+    // Those whose time is over are forgotten first.
     let later = now + .seconds(600)
     origins.recordFailure(.unreachable, of: key(9_999), range: .seconds(60)...(.seconds(60)), at: later)
     #expect((0..<5_000).count { origins.failure(of: key($0), at: now) != nil } == 0)
   }
 
-  // Guarantee: a fetch that makes no progress keeps nobody waiting for longer than the limit. One of those that waited takes
-  // over, and those that come later join it.
+  // Guarantee: no request waits for longer than the limit for a fetch that makes no progress. One of those that waited
+  // takes over, and those that come later join it.
   //
   //   request 1     | requests 2 … 10            | request 11
   //   --------------+----------------------------+-----------------
-  //   sends, hangs  | wait, give up              |
+  //   sends, hangs  | wait, leave                |
   //                 | one sends, the others join | joins
   @Test("Followers of a fetch without progress ask themselves, with one request", arguments: [nil, 0.2])
   func coalescingTimeout(timeLimit: Double?) async throws {

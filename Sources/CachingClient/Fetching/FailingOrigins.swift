@@ -4,7 +4,7 @@ import Synchronization
 
 /// The URLs whose origin has failed, and when it is asked again.
 ///
-/// The times are those of a clock that nobody sets.
+/// The times are those of a clock that is never set.
 final class FailingOrigins: Sendable {
   /// The state of a URL.
   private struct HoldOff {
