@@ -119,6 +119,8 @@ struct ConformanceRunner {
     let clock = clock
     options.clock = { clock.now }
     options.caching.mode = test.settings.caching == .shared ? .shared : .private
+    // Each request shows what HTTP says, also after a failure. SlowOriginTests has the hold-off.
+    options.caching.holdOff = nil
     options.caching.cacheStatusName = test.settings.cacheStatusName
     options.caching.targetedFieldNames = test.settings.targetedFieldNames
     if let partition = test.settings.partition { options.partition = partition }
