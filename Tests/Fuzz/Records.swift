@@ -1,7 +1,6 @@
 import FoundationEssentials
 import HTTPCaching
-
-@testable import ResponseStore
+import ResponseStore
 
 /// Decodes a record as if read from a corrupt file.
 ///

@@ -1,7 +1,6 @@
 import Foundation
+import LMDB
 import Testing
-
-@testable import LMDB
 
 @Suite("Releasing free pages to the file system")
 struct FreePagesTests {

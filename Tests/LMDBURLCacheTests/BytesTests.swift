@@ -2,10 +2,9 @@ import CachingClient
 import CurlTransport
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 /// Bodies in chunks, with either transport.
 @Suite("bytes(for:)", .timeLimit(.minutes(1)))

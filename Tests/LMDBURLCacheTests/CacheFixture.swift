@@ -1,10 +1,9 @@
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Synchronization
 import Testing
-
-@testable import LMDBURLCache
 
 /// A cache in its own directory in memory. At the end its store is checked and the directory removed.
 final class CacheFixture {

@@ -1,10 +1,9 @@
 import CachingClient
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 /// Rules as data over the ways to load, and over the methods of `URLCache`.
 @Suite("Loads with caching rules", .timeLimit(.minutes(1)))

@@ -1,10 +1,9 @@
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Synchronization
 import Testing
-
-@testable import LMDBURLCache
 
 /// Replies to every challenge in the same way.
 final class LoginDelegate: NSObject, URLSessionTaskDelegate {

@@ -1,9 +1,8 @@
 import CachingClient
 import Foundation
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 @Suite("A clock that is set back")
 struct ClockTests {

@@ -1,11 +1,10 @@
 import Foundation
 import FoundationNetworking
 import HTTPCaching
+import LMDBURLCache
 import LoopbackOrigin
 import Synchronization
 import Testing
-
-@testable import LMDBURLCache
 
 /// Gives one user's credential at each challenge, and collects the content of a task.
 private final class GivingDelegate: NSObject, URLSessionDataDelegate {

@@ -1,8 +1,7 @@
 import Foundation
 import Glibc
+import LMDBURLCache
 import Testing
-
-@testable import LMDBURLCache
 
 @Suite("Default log of a cache")
 struct DefaultLogTests {

@@ -3,11 +3,10 @@ import CacheModel
 import Foundation
 import FoundationNetworking
 import HTTPCaching
+import LMDBURLCache
 import LoopbackOrigin
 import Synchronization
 import Testing
-
-@testable import LMDBURLCache
 
 /// A cache looks for equivalent URLs (No-Vary-Search) only if it may have a response for them.
 @Suite("Lookups for equivalent URLs in memory", .timeLimit(.minutes(1)))

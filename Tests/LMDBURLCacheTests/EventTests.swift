@@ -2,11 +2,10 @@ import CacheActivity
 import Foundation
 import FoundationNetworking
 import Glibc
+import LMDBURLCache
 import LoopbackOrigin
 import ResponseStore
 import Testing
-
-@testable import LMDBURLCache
 
 @Suite("Events, entries and shared statistics", .timeLimit(.minutes(1)))
 struct EventTests {

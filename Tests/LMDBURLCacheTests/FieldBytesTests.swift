@@ -2,10 +2,9 @@ import CachingClient
 import Foundation
 import FoundationNetworking
 import HTTPCaching
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 /// Fields whose values are not UTF-8, from the origin over both tiers back to the origin (RFC 9110, section 8.8.3).
 @Suite("Field values in other encodings than UTF-8")

@@ -1,10 +1,9 @@
 import CurlTransport
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 /// One host and port in different spellings. libcurl finds the names below `localhost` on this machine.
 @Suite("Spellings of a host", .timeLimit(.minutes(1)))

@@ -1,11 +1,10 @@
 import CurlTransport
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Synchronization
 import Testing
-
-@testable import LMDBURLCache
 
 /// Responses with which an origin ends, confuses or poisons a process that uses sessions without this library.
 @Suite("Hostile origins, over sessions", .timeLimit(.minutes(1)))

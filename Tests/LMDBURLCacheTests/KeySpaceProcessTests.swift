@@ -1,10 +1,9 @@
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Synchronization
 import Testing
-
-@testable import LMDBURLCache
 
 /// Key spaces that two processes with one directory make, use and remove at the same time.
 @Suite("Key spaces of two processes", .timeLimit(.minutes(1)))

@@ -2,11 +2,10 @@ import CacheModel
 import Foundation
 import FoundationNetworking
 import HTTPCaching
+import LMDBURLCache
 import LoopbackOrigin
 import Synchronization
 import Testing
-
-@testable import LMDBURLCache
 
 /// Key spaces over a store: what makes their records, and bursts of requests that find none.
 @Suite("Key spaces", .timeLimit(.minutes(1)))

@@ -1,10 +1,9 @@
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Synchronization
 import Testing
-
-@testable import LMDBURLCache
 
 /// Many concurrent loads, and cancellation at any time.
 @Suite("Concurrent loads")

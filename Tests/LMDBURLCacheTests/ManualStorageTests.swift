@@ -1,9 +1,8 @@
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 /// The contract of `URLCache` for responses that callers store and look up themselves.
 @Suite("Manually stored responses")

@@ -1,10 +1,9 @@
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import ResponseStore
 import Testing
-
-@testable import LMDBURLCache
 
 /// Calls that cannot be meant throw, or log a line that says what to write instead.
 @Suite("Mistakes of programs", .timeLimit(.minutes(1)))

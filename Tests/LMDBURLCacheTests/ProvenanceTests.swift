@@ -2,11 +2,10 @@ import CachingClient
 import Foundation
 import FoundationNetworking
 import HTTPCaching
+import LMDBURLCache
 import LoopbackOrigin
 import Synchronization
 import Testing
-
-@testable import LMDBURLCache
 
 /// The provenance of a response, on each way to load.
 @Suite("Provenance of responses", .timeLimit(.minutes(1)))

@@ -3,11 +3,10 @@ import CurlTransport
 import Foundation
 import FoundationNetworking
 import HTTPCaching
+import LMDBURLCache
 import LoopbackOrigin
 import ResponseStore
 import Testing
-
-@testable import LMDBURLCache
 
 /// Every public number at its limits: what it is used for works, or throws, or traps with a message.
 @Suite("Public numbers at their limits", .timeLimit(.minutes(5)))

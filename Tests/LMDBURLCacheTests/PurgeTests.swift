@@ -1,10 +1,9 @@
 import CachingClient
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 @Suite("Purges")
 struct PurgeTests {

@@ -1,10 +1,9 @@
 import CachingClient
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 /// Queries and equivalent URLs through the cache, with both tiers and all ways to load.
 @Suite("Loads of queries and of equivalent URLs", .timeLimit(.minutes(1)))

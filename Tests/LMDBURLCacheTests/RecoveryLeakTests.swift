@@ -1,9 +1,8 @@
 import Foundation
 import FoundationNetworking
 import Glibc
+import LMDBURLCache
 import Testing
-
-@testable import LMDBURLCache
 
 @Suite("Resources after recovery")
 struct RecoveryLeakTests {

@@ -1,9 +1,8 @@
 import Foundation
 import FoundationNetworking
 import Glibc
+import LMDBURLCache
 import Testing
-
-@testable import LMDBURLCache
 
 /// A disk tier that fails while the cache is in use recovers by itself.
 @Suite("Recovery")

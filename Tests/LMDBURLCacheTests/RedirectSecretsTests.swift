@@ -1,10 +1,9 @@
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Synchronization
 import Testing
-
-@testable import LMDBURLCache
 
 /// Cookies, credentials and content at redirects: what the caller set stays the caller's, and what was taken off does
 /// not come back.

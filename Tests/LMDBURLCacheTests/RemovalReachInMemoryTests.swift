@@ -1,11 +1,10 @@
 import Foundation
 import FoundationNetworking
 import Glibc
+import LMDBURLCache
 import LoopbackOrigin
 import Synchronization
 import Testing
-
-@testable import LMDBURLCache
 
 /// A cache without a disk tier, in a directory that other caches use.
 @Suite("Removals by others without a disk tier", .timeLimit(.minutes(1)))

@@ -1,11 +1,10 @@
 import Foundation
 import FoundationNetworking
 import Glibc
+import LMDBURLCache
 import LoopbackOrigin
 import Synchronization
 import Testing
-
-@testable import LMDBURLCache
 
 /// Removals by other caches and processes reach this cache's memory tier and its in-flight fetches.
 @Suite("Removals by others", .timeLimit(.minutes(1)))

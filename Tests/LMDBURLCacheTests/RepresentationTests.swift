@@ -1,10 +1,9 @@
 import CurlTransport
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 /// Each way to load gets the form of the content that it would get from the origin alone, whichever way was first.
 @Suite("Forms of encoded content", .timeLimit(.minutes(1)))

@@ -1,9 +1,8 @@
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 /// The numbers of stored responses that a program or an operator sees.
 @Suite("Number of stored responses", .timeLimit(.minutes(1)))

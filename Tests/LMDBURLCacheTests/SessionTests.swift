@@ -1,9 +1,8 @@
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 /// A caching session, with every way to load a request.
 @Suite("Sessions")

@@ -1,13 +1,12 @@
+import CacheModel
 import Foundation
 import FoundationNetworking
 import HTTPCaching
+import LMDBURLCache
 import LoopbackOrigin
+import ResponseStore
 import Synchronization
 import Testing
-
-@testable import CacheModel
-@testable import LMDBURLCache
-@testable import ResponseStore
 
 /// With several caches of one directory in a process, no lookup returns an older response than any of them has stored.
 @Suite("Several caches of a directory in a process", .timeLimit(.minutes(1)))

@@ -2,10 +2,9 @@ import CachingClient
 import CurlTransport
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 /// How requests of all ways to load share fetches, and what they get from responses that are cut.
 @Suite("Shared fetches", .timeLimit(.minutes(1)))

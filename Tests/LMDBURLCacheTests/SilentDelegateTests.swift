@@ -1,9 +1,8 @@
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 /// A delegate that is asked before a response is stored, and never replies.
 private final class SilentDelegate: NSObject, URLSessionDataDelegate {

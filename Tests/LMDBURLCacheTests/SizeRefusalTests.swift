@@ -2,10 +2,9 @@ import CachingClient
 import Foundation
 import FoundationNetworking
 import HTTPCaching
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 /// A response that is not stored because of its size says so: to its caller, in the counters, and in the log.
 @Suite("Refusals because of a size", .timeLimit(.minutes(1)))

@@ -2,11 +2,10 @@ import CDiskFaults
 import Dispatch
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Synchronization
 import Testing
-
-@testable import LMDBURLCache
 
 /// The disk of a process whose syncs block until a test releases them.
 private enum SlowDisk {

@@ -2,10 +2,9 @@ import CachingClient
 import Foundation
 import FoundationNetworking
 import Glibc
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 @Suite("Soft purges")
 struct SoftPurgeTests {

@@ -1,9 +1,8 @@
 import Foundation
+import LMDBURLCache
 import ResponseStore
 import Synchronization
 import Testing
-
-@testable import LMDBURLCache
 
 @Suite("Reference to a cache's store")
 struct StoreReferenceTests {

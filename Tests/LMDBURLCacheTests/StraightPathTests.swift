@@ -1,10 +1,9 @@
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Synchronization
 import Testing
-
-@testable import LMDBURLCache
 
 /// Hits, misses and stores look each thing up once.
 @Suite("The path of a request", .timeLimit(.minutes(1)))

@@ -1,12 +1,11 @@
 import Foundation
 import FoundationNetworking
 import LMDB
+import LMDBURLCache
 import LoopbackOrigin
+import ResponseStore
 import Synchronization
 import Testing
-
-@testable import LMDBURLCache
-@testable import ResponseStore
 
 /// Which of several responses a lookup finds during writes.
 @Suite("Order of the tiers", .timeLimit(.minutes(1)))

@@ -1,9 +1,8 @@
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 /// Responses that violate HTTP and that a session without a cache delivers.
 @Suite("Unusual responses", .timeLimit(.minutes(1)))

@@ -1,10 +1,9 @@
 import Foundation
 import FoundationNetworking
 import Glibc
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 /// A validation that goes wrong, such as a 304 with a lifetime of a year, is undone by a purge since its time.
 @Suite("Purges of what a validation has updated")

@@ -1,10 +1,9 @@
 import CacheModel
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 /// Many users of one URL: a server that calls an API for them has a response for each.
 @Suite("Users of one URL", .timeLimit(.minutes(1)))

@@ -1,10 +1,9 @@
 import Foundation
 import FoundationNetworking
 import Glibc
+import LMDBURLCache
 import ResponseStore
 import Testing
-
-@testable import LMDBURLCache
 
 @Suite("A disk tier that cannot be opened because of other processes")
 struct WaitingForDiskTests {

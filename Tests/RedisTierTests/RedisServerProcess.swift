@@ -1,9 +1,8 @@
 import Foundation
 import Glibc
+import RedisTier
 import Synchronization
 import Testing
-
-@testable import RedisTier
 
 /// A redis-server of a test, on a Unix socket in a directory of its own.
 final class RedisServerProcess: Sendable {

@@ -2,10 +2,9 @@ import Foundation
 import FoundationNetworking
 import LMDBURLCache
 import LoopbackOrigin
+import RedisTier
 import Synchronization
 import Testing
-
-@testable import RedisTier
 
 /// Shared responses that are also those of equivalent URLs (No-Vary-Search): a removal of one URL ends all of them.
 @Suite("Shared responses of equivalent URLs in a fleet", .needsRedis, .timeLimit(.minutes(1)))

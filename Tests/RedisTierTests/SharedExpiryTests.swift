@@ -1,12 +1,11 @@
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
+import RedisTier
 import ResponseStore
 import Synchronization
 import Testing
-
-@testable import LMDBURLCache
-@testable import RedisTier
 
 /// A response that expires, or whose fetch fails, on all machines at once.
 @Suite("Expired shared responses, and fetches that fail", .needsRedis, .timeLimit(.minutes(1)))

@@ -3,9 +3,8 @@ import Foundation
 import FoundationNetworking
 import LMDBURLCache
 import LoopbackOrigin
+import RedisTier
 import Testing
-
-@testable import RedisTier
 
 /// Responses to QUERY (RFC 10008) that machines share.
 @Suite("Shared queries of a fleet", .needsRedis, .timeLimit(.minutes(1)))

@@ -1,8 +1,7 @@
 import Foundation
 import Glibc
+import RedisTier
 import Synchronization
-
-@testable import RedisTier
 
 /// A server on a Unix socket that replies to each read with any bytes.
 final class SocketListener: Sendable {

@@ -1,9 +1,8 @@
 import Foundation
 import Glibc
+import RedisTier
 import ResponseStore
 import Synchronization
-
-@testable import RedisTier
 
 /// A proxy between a machine and Redis that can be cut like a network: what is sent is lost, and nothing is closed.
 final class SocketProxy: Sendable {

@@ -1,9 +1,8 @@
 import CDiskFaults
 import Foundation
 import Glibc
+import ResponseStore
 import Synchronization
-
-@testable import ResponseStore
 
 /// Simulates the disk under a data file: its syncs fail on request, and it tracks the state after a power failure.
 ///

@@ -2,9 +2,8 @@ import Foundation
 import Glibc
 import HTTPCaching
 import LMDB
+import ResponseStore
 import Testing
-
-@testable import ResponseStore
 
 @Suite("Flush on a failing disk")
 struct FlushTests {

@@ -1,8 +1,7 @@
 import Foundation
 import Glibc
+import ResponseStore
 import Testing
-
-@testable import ResponseStore
 
 @Suite("Default log")
 struct LogTests {

@@ -1,11 +1,10 @@
+import CacheModel
 import Foundation
 import Glibc
 import LMDB
+import ResponseStore
+import SystemFiles
 import Testing
-
-@testable import CacheModel
-@testable import ResponseStore
-@testable import SystemFiles
 
 /// On a full disk, a write to a mapped page that needs another block would end the process with `SIGBUS`.
 @Suite("Blocks of mapped files on a full disk")

@@ -1,10 +1,9 @@
+import CacheModel
 import FoundationEssentials
 import Glibc
 import HTTPCaching
+import ResponseStore
 import Testing
-
-@testable import CacheModel
-@testable import ResponseStore
 
 /// A write that is removed or dropped deletes the record that it would have replaced, so that no older response
 /// returns. A response that another process has stored since stays.

@@ -1,7 +1,6 @@
 import Foundation
 import HTTPCaching
-
-@testable import ResponseStore
+import ResponseStore
 
 /// Tests with numbered responses of two hosts, whose bodies are texts.
 protocol NumberedResponses {}

@@ -1,11 +1,10 @@
 import CDiskFaults
+import CacheModel
 import Foundation
 import Glibc
 import HTTPCaching
+import ResponseStore
 import Testing
-
-@testable import CacheModel
-@testable import ResponseStore
 
 /// A limit of this process.
 private enum Limit {

@@ -1,9 +1,8 @@
+import CacheModel
 import Foundation
 import HTTPCaching
+import ResponseStore
 import Testing
-
-@testable import CacheModel
-@testable import ResponseStore
 
 @Suite("Sweeps behind removals")
 struct RemovalSweepTests {

@@ -1,8 +1,7 @@
 import Foundation
 import HTTPCaching
+import ResponseStore
 import Testing
-
-@testable import ResponseStore
 
 @Suite("Storing and lookup")
 struct StoreAndLookupTests {

@@ -1,8 +1,7 @@
 import Foundation
 import HTTPCaching
+import ResponseStore
 import Testing
-
-@testable import ResponseStore
 
 @Suite("Bodies read on demand")
 struct StoredBodyTests {

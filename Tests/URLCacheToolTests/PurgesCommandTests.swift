@@ -1,10 +1,9 @@
+import CacheModel
 import Foundation
 import HTTPCaching
 import LMDB
+import ResponseStore
 import Testing
-
-@testable import CacheModel
-@testable import ResponseStore
 
 /// `urlcache purges` and `urlcache purge --dry-run`.
 @Suite("urlcache purges and purge --dry-run")

@@ -1,8 +1,7 @@
 import Foundation
 import LoopbackOrigin
 import Testing
-
-@testable import urlcache
+import urlcache
 
 @Suite("urlcache purge --soft")
 struct SoftPurgeCommandTests {

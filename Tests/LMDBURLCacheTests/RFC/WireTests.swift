@@ -3,10 +3,9 @@ import CurlTransport
 import Foundation
 import FoundationNetworking
 import HTTPCaching
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 /// Cases that the tables cannot express: bytes that are not text, encoded content, and calls other than requests.
 @Suite("HTTP conformance on the wire")
