@@ -115,7 +115,10 @@ struct SharedFetchTests {
     let clock = ManualClock()
     let fields = [("Cache-Control", "max-age=10, stale-if-error=600")]
     try await withCache(
-      configure: { $0.clock = { clock.now } },
+      configure: {
+        $0.clock = { clock.now }
+        $0.caching.holdOff = nil
+      },
       origin: { request in
         let reply = Reply(200, fields, "stored")
         return request.number == 0 ? reply : reply.cut(.inBody(after: request.number == 3 ? 0 : 2))

@@ -167,7 +167,9 @@ extension Ledger {
     let expected = max(isFaulty ? 0 : facts.accepted, facts.durable)
     // A later write that was dropped may have deleted the response.
     guard expected > load(.unsure, slot), expected >= load(.started, slot), !isEvicting,
-      !mayBeRemoved(slot, since: entry(expected)?.lower ?? expected), !isInRange(expected)
+      !mayBeRemoved(slot, since: entry(expected)?.lower ?? expected), !isInRange(expected),
+      // An update that is not durable may have moved the date of the response into that of a purge.
+      facts.accepted <= expected || !isInRange(facts.accepted)
     else { return nil }
     let state = facts.durable == expected ? "flushed" : "stored by this process"
     return Violation(
