@@ -83,7 +83,8 @@ public struct RequestOverrides: Sendable, Hashable {
     self.allowsCoalescing = allowsCoalescing
     self.allowsStoring = allowsStoring
     self.treatsAsQuery = treatsAsQuery
-    extras = OverrideExtras(queryNormalForm, [], staleAfter)
+    // The initializer allocates an object even if it returns nil.
+    if queryNormalForm != nil || staleAfter != nil { extras = OverrideExtras(queryNormalForm, [], staleAfter) }
   }
 
   /// Returns the URL for the cache key: without the ignored query parameters, and without a query if none is left.
