@@ -12,7 +12,7 @@ extension LMDBEnvironment {
   ///   - key: The key codec. Use the same one whenever the table is opened; nothing checks that.
   ///   - value: The value codec.
   /// - Throws: ``LMDBError``: ``LMDBError/Code/tablesFull``, ``LMDBError/Code/mapFull``,
-  ///   ``LMDBError/Code/badValueSize`` for an invalid name, and the errors of ``read(_:)`` and ``write(_:)``.
+  ///   ``LMDBError/Code/badValueSize`` for an invalid name, and the errors of ``read(_:)`` and ``write(_:committed:)``.
   ///   `mdb_dbi_open`.
   public func table<Key: KeyCodec, Value: ValueCodec>(
     _ name: String, key: Key.Type, value: Value.Type
