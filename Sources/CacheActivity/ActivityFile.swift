@@ -5,8 +5,8 @@ import SystemFiles
 /// The mapped file of the counters that all processes of a directory share, and that outlive them.
 ///
 /// Counting changes words in memory. The page cache keeps them when a process dies, so a killed process loses at most
-/// the event that it was counting. Nothing syncs the file. It is advisory: a file that is missing, too short, of another
-/// version or implausible is replaced by one that begins at zero.
+/// the event that it was counting. Nothing syncs the file. It is advisory: a file that is missing, too short, of
+/// another version or implausible is replaced by one that begins at zero.
 ///
 /// `@unchecked Sendable`: the pointer is constant, and every access to its memory is atomic.
 package final class ActivityFile: @unchecked Sendable {
@@ -16,7 +16,8 @@ package final class ActivityFile: @unchecked Sendable {
   let base: UnsafeMutableRawPointer
   /// The path from which the file was mapped.
   let path: String
-  /// The slot of this process in the ``ProcessTable``; nil before ``enter()`` and after ``leave()``, or if all are taken.
+  /// The slot of this process in the ``ProcessTable``; nil before ``enter()`` and after ``leave()``, or if all are
+  /// taken.
   private let place = Atomic<UnsafeMutableRawPointer?>(nil)
 
   private init(mapped base: UnsafeMutableRawPointer, path: String) {

@@ -51,8 +51,8 @@ enum ActivityLayout {
     static let start = 2
     /// A random number, the seed of the digests in ``RecentRefusals``.
     static let digestSeed = 3
-    /// By which rules the program that opened the directory last caches: 1 those of a private cache, 2 those of a shared
-    /// one; 0 if no program has recorded it.
+    /// By which rules the program that opened the directory last caches: 1 those of a private cache, 2 those of a
+    /// shared one; 0 if no program has recorded it.
     static let cachingMode = 4
     /// The number of the file of events, which changes with the file.
     static let eventFile = 17

@@ -7,8 +7,8 @@ import Synchronization
 /// A hit costs one load while there is no file, and a few additions otherwise. All members can be called from any
 /// thread.
 ///
-/// `@unchecked Sendable`: `pointer` is atomic, and points to memory that `files` keeps mapped. A thread may still count in
-/// an earlier file. Such a file is unmapped after eight more stores were opened, which takes minutes.
+/// `@unchecked Sendable`: `pointer` is atomic, and points to memory that `files` keeps mapped. A thread may still count
+/// in an earlier file. Such a file is unmapped after eight more stores were opened, which takes minutes.
 @usableFromInline
 package final class ActivityReference: @unchecked Sendable {
   private let pointer = Atomic<UnsafeMutableRawPointer?>(nil)

@@ -15,8 +15,8 @@ package struct FleetMachineState: Sendable, Hashable {
   package let failure: String?
   /// The process that follows the fleet for the machine, or did so last; nil if there was none.
   package let followerProcessID: Int32?
-  /// The time in seconds since that process last reported that it does; nil if it is not known. A few seconds, unless the
-  /// process has ended, or is suspended.
+  /// The time in seconds since that process last reported that it does; nil if it is not known. A few seconds, unless
+  /// the process has ended, or is suspended.
   package let secondsSinceFollowed: Double?
 
   /// Whether the machine may serve stored responses without a validation.

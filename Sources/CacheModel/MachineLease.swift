@@ -3,9 +3,9 @@ import Synchronization
 
 /// The lease of one of several machines: until when it may serve stored responses without validating them.
 ///
-/// The deadline is a word that all processes of the machine have mapped. It is in nanoseconds of `CLOCK_BOOTTIME`, which
-/// also counts the time in which a process is suspended or the machine sleeps. A tier can use the lower 16 bits for
-/// something else, if it subtracts 66 µs.
+/// The deadline is a word that all processes of the machine have mapped. It is in nanoseconds of `CLOCK_BOOTTIME`,
+/// which also counts the time in which a process is suspended or the machine sleeps. A tier can use the lower 16 bits
+/// for something else, if it subtracts 66 µs.
 ///
 /// `@unchecked Sendable`: the pointer is constant, the word is atomic, and `memory` keeps it mapped.
 package final class MachineLease: @unchecked Sendable {

@@ -18,8 +18,8 @@ public enum RemovalScope: Sendable, Hashable {
   case target([UInt8])
   /// One key with all its variants.
   case key([UInt8])
-  /// One URL in one partition, as the key of a request for it: with its variants, its queries, the responses for each of
-  /// its users, and the equivalent URLs of its path.
+  /// One URL in one partition, as the key of a request for it: with its variants, its queries, the responses for each
+  /// of its users, and the equivalent URLs of its path.
   case resource([UInt8])
   /// A prefix, target or key that is too long for the removal log: its beginning, length and digest.
   case digested(beginning: [UInt8], byteCount: UInt64, isWholeKey: Bool, digest: UInt64, UInt64)
@@ -31,8 +31,8 @@ public enum RemovalScope: Sendable, Hashable {
 
   /// Whether the scope covers a response. This is the only place that decides it.
   ///
-  /// A scope of URLs with a query also covers the equivalent URLs of their path (No-Vary-Search), because a response that is
-  /// stored for one of them may answer the others.
+  /// A scope of URLs with a query also covers the equivalent URLs of their path (No-Vary-Search), because a response
+  /// that is stored for one of them may answer the others.
   ///
   /// Programs of different versions use a directory one after another, and their removals must mean the same. If this
   /// meaning changes, raise the version of the storage format and that of the fleet's log.
@@ -96,8 +96,8 @@ public enum RemovalScope: Sendable, Hashable {
     }
   }
 
-  /// The keys whose records must be deleted so that no lookup finds a response that the scope covers; nil if they are not
-  /// known. The responses in the spaces of a resource become unreachable with the records of these.
+  /// The keys whose records must be deleted so that no lookup finds a response that the scope covers; nil if they are
+  /// not known. The responses in the spaces of a resource become unreachable with the records of these.
   package var keys: [[UInt8]]? {
     switch self {
     case .key(let bytes): [bytes]

@@ -1,7 +1,7 @@
 /// Keys in a key space: a set of keys that one removal of one key makes unreachable.
 ///
-/// The space has a record under a key of its own, with a nonce that is a part of all keys in the space. Without the record,
-/// or with another nonce, no lookup makes these keys again. So a removal does not need to know them.
+/// The space has a record under a key of its own, with a nonce that is a part of all keys in the space. Without the
+/// record, or with another nonce, no lookup makes these keys again. So a removal does not need to know them.
 ///
 /// | Space | Record | A key in it |
 /// |---|---|---|
@@ -9,8 +9,8 @@
 /// | of a path: equivalent URLs (No-Vary-Search) | the URL without its query, `?search` | the simplified URL, `?search nonce` |
 ///
 /// A key of a query ends with ` =digest length`: the keyed digest of its content, and the size. A key of a response for
-/// one user ends with ` @digest`: that of the credentials. No method makes these parts, because `?` is not a character of
-/// a token (RFC 9110, section 9.1).
+/// one user ends with ` @digest`: that of the credentials. No method makes these parts, because `?` is not a character
+/// of a token (RFC 9110, section 9.1).
 extension RequestKey {
   /// The mark of the method part of such keys.
   static let spaceMark = UInt8(ascii: "?")
@@ -153,8 +153,8 @@ extension RequestKey {
     return bytes[part].elementsEqual(Self.bytes(of: Self.searchPart))
   }
 
-  /// Whether the key is that of a response to a URL, for everybody or for one user, and not for a query or for equivalent
-  /// URLs, or the key of a space.
+  /// Whether the key is that of a response to a URL, for everybody or for one user, and not for a query or for
+  /// equivalent URLs, or the key of a space.
   package var isForURL: Bool {
     guard let part = parts?.method, !part.isEmpty else { return true }
     return bytes[part.lowerBound] != Self.spaceMark || isOfUser
@@ -256,8 +256,8 @@ extension RequestKey {
     return method.starts(with: bytes(of: searchPart))
   }
 
-  /// Whether `key` belongs to the URL and partition of `resource`, which is a key of the URL: it has the same method, is in
-  /// the space of the URL, or in that of its path.
+  /// Whether `key` belongs to the URL and partition of `resource`, which is a key of the URL: it has the same method,
+  /// is in the space of the URL, or in that of its path.
   static func isOfResource(_ key: some Collection<UInt8>, _ resource: [UInt8]) -> Bool {
     if key.elementsEqual(resource) { return true }
     guard let part = methodPart(of: key), part.first == spaceMark, let own = methodPart(of: resource),

@@ -8,8 +8,8 @@ import HTTPCaching
 /// `host 00 scheme ":" port 00 path?query 00 method 00 partition`. The fragment is dropped, the scheme is lowercased, a
 /// missing port is filled in, and an empty path becomes `/`. The host and port of an HTTP URL are canonical, so that a
 /// purge reaches a host in all its spellings: with percent-encoding, in another script, or as another form of an
-/// address. The digits of percent-encoding are in upper case. Nothing else changes, because two other spellings of a path
-/// may be two resources. The user of a URL is not part of the key. It selects a variant, like `Authorization`
+/// address. The digits of percent-encoding are in upper case. Nothing else changes, because two other spellings of a
+/// path may be two resources. The user of a URL is not part of the key. It selects a variant, like `Authorization`
 /// (``/HTTPCaching/VaryKey``).
 ///
 /// A value type that threads can share. Creating a key takes one pass over the URL and one allocation.

@@ -20,8 +20,8 @@ extension Rule {
   /// one response.
   public static let recordTooLarge = Rule(
     "record-too-large", "9111 3", "header fields and URL are larger than the cache stores")
-  /// The response is kept in memory only: it is fresh for less than the minimum interval, or a directive or the caller's
-  /// policy keeps it off the disk.
+  /// The response is kept in memory only: it is fresh for less than the minimum interval, or a directive or the
+  /// caller's policy keeps it off the disk.
   public static let memoryOnly = Rule(
     "memory-only", "9111 3", "kept in memory only: too short a lifetime for the disk, or forbidden there")
   /// The store dropped the write: its write queue or the disk is full, a removal covers the response, or it has failed.

@@ -23,7 +23,8 @@ import Synchronization
 ///   concurrently. For a minute, requests like the one with such a response then do not wait for each other: those with
 ///   the same cache key, credentials and variant.
 /// - A failed or cancelled request never fails another.
-/// - A request follows redirects if it says so (``CachingClientRequest/maximumRedirectCount``). Each hop is cached by itself.
+/// - A request follows redirects if it says so (``CachingClientRequest/maximumRedirectCount``). Each hop is cached by
+///   itself.
 /// - A response is stored only if its body is complete, fits ``maximumBodyByteCount``, and was not invalidated in
 ///   flight.
 ///
@@ -182,8 +183,8 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
 
   /// Returns the response to a request, and counts it.
   ///
-  /// - Parameter lookup: The result of a lookup that the caller has just made for the same head and content; nil to make
-  ///   one.
+  /// - Parameter lookup: The result of a lookup that the caller has just made for the same head and content; nil to
+  ///   make one.
   nonisolated(nonsending) package func respond(
     to request: CachingClientRequest, over transport: some Transport, after lookup: LookupResult<Storage.Entry>?
   ) async throws -> Response {

@@ -87,7 +87,8 @@ public struct CachingClientRequest: Sendable {
   ///   cannot be sent again (``canResendBody``), the redirect is the response.
   /// - Another origin does not get `Authorization`, `Proxy-Authorization`, `Cookie` and `Host`; nor do the hops after
   ///   it. `http` and `https` are different origins. Cookies that a redirect sets are not sent.
-  /// - A redirect without `Location`, with two different ones, or to another scheme than http or https, is the response.
+  /// - A redirect without `Location`, with two different ones, or to another scheme than http or https, is the
+  ///   response.
   ///
   /// ``CachingClientResponse/redirects`` names the hops.
   public var maximumRedirectCount = 0
@@ -105,9 +106,9 @@ public struct CachingClientRequest: Sendable {
 
   /// The cache key under which a storage stores. Nil if the URL cannot be a key.
   ///
-  /// It is the key for GET, from ``keyURL`` and ``partition``, in a request that a caller creates. The caching client passes
-  /// its storage requests with other keys: for queries, for the users of a URL, and for URLs that are equivalent to others
-  /// (No-Vary-Search).
+  /// It is the key for GET, from ``keyURL`` and ``partition``, in a request that a caller creates. The caching client
+  /// passes its storage requests with other keys: for queries, for the users of a URL, and for URLs that are equivalent
+  /// to others (No-Vary-Search).
   public var key: RequestKey? { spaceKey?.value ?? urlKey }
 
   /// The key of the URL.

@@ -151,8 +151,8 @@ public struct CachingClientResponse<Entry: StoredResponseMetadata & Sendable>: S
     }
   }
 
-  /// Whether the transport has removed the codings of the content (RFC 9110, section 8.4.1), so that `Content-Encoding` and
-  /// `Content-Length` in ``head`` describe other bytes than ``body``.
+  /// Whether the transport has removed the codings of the content (RFC 9110, section 8.4.1), so that `Content-Encoding`
+  /// and `Content-Length` in ``head`` describe other bytes than ``body``.
   public var isContentDecoded: Bool {
     switch content {
     case .given(_, _, let isDecoded), .redirected(.given(_, _, let isDecoded), _): isDecoded
@@ -162,9 +162,9 @@ public struct CachingClientResponse<Entry: StoredResponseMetadata & Sendable>: S
 
   /// The head for a server that passes ``body`` on: ``head`` with the fields that are true for these bytes.
   ///
-  /// There are no fields of the connection with the origin, such as `Transfer-Encoding`. For decoded content, there is no
-  /// `Content-Encoding`, `Content-Length` and `Content-Digest` (RFC 9530), and a strong `ETag` is weak, because it names
-  /// the coded bytes (RFC 9110, section 8.8.1).
+  /// There are no fields of the connection with the origin, such as `Transfer-Encoding`. For decoded content, there is
+  /// no `Content-Encoding`, `Content-Length` and `Content-Digest` (RFC 9530), and a strong `ETag` is weak, because it
+  /// names the coded bytes (RFC 9110, section 8.8.1).
   ///
   /// - Complexity: As ``head``.
   public var deliveredHead: ResponseHead {

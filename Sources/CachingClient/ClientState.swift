@@ -1,8 +1,8 @@
 import CacheActivity
 import CacheModel
 
-/// The state that the caching clients of one storage share: the fetches in flight, the counts of requests, and access to
-/// what a storage of a program has no need to tell.
+/// The state that the caching clients of one storage share: the fetches in flight, the counts of requests, and access
+/// to what a storage of a program has no need to tell.
 package final class ClientState: Sendable {
   let inFlightFetches: InFlightFetches
   let counters: RequestCounters
@@ -16,10 +16,10 @@ package final class ClientState: Sendable {
   /// - Parameters:
   ///   - activity: The counters of the storage's directory.
   ///   - spaces: The records of key spaces in the storage.
-  ///   - hasVariants: Returns whether the storage has a variant of a cache key. The default is false: without it, a miss
-  ///     has the same Cache-Status whether there are other variants or not.
-  ///   - effectOfRemovals: Returns the effect that removals since a token may have on a response with a key, and advances
-  ///     the token. It must not retain the owner of this object.
+  ///   - hasVariants: Returns whether the storage has a variant of a cache key. The default is false: without it, a
+  ///     miss has the same Cache-Status whether there are other variants or not.
+  ///   - effectOfRemovals: Returns the effect that removals since a token may have on a response with a key, and
+  ///     advances the token. It must not retain the owner of this object.
   package init(
     activity: ActivityReference, spaces: SpaceRecords,
     hasVariants: @escaping @Sendable (_ key: RequestKey) -> Bool = { _ in false },

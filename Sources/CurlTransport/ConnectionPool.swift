@@ -312,8 +312,8 @@ final class ConnectionPool: @unchecked Sendable {
 
   /// Whether a transfer may send its request on a connection.
   ///
-  /// It must not use an existing connection that may have unread bytes, in the socket or in TLS. They would be taken for
-  /// its response.
+  /// It must not use an existing connection that may have unread bytes, in the socket or in TLS. They would be taken
+  /// for its response.
   func mayUse(_ connection: ConnectionEnds, for transfer: Transfer) -> Bool {
     if let id = transfer.id { schedule.noteConnected(id) }
     transfer.noteConnected()

@@ -11,17 +11,17 @@ extension CurlTransport {
 
     /// The maximum number of requests in progress at one origin (scheme, host and port); 64 by default, at least 1.
     ///
-    /// Each takes a connection. Further requests wait in the origin's queue, within their timeout. A response that waits
-    /// for a slow reader keeps its connection, but is not in progress, so that it does not delay other requests. Use a
-    /// lower value for an origin that requires fewer connections.
+    /// Each takes a connection. Further requests wait in the origin's queue, within their timeout. A response that
+    /// waits for a slow reader keeps its connection, but is not in progress, so that it does not delay other requests.
+    /// Use a lower value for an origin that requires fewer connections.
     public var maximumConnectionsPerOrigin = 64
 
     /// The number of requests in progress at all origins from which on each origin gets only its share; 256 by default,
     /// at least 1. Also the maximum number of idle connections.
     ///
-    /// The share of an origin is an eighth of ``maximumConnectionsPerOrigin``, at least one request. Other origins cannot
-    /// use it up, even if they do not respond. Shares, and responses that wait for slow readers, can raise the number of
-    /// used connections above this value.
+    /// The share of an origin is an eighth of ``maximumConnectionsPerOrigin``, at least one request. Other origins
+    /// cannot use it up, even if they do not respond. Shares, and responses that wait for slow readers, can raise the
+    /// number of used connections above this value.
     ///
     /// Connections, in use and idle, take at most half of the process's limit of descriptors (`RLIMIT_NOFILE`) at the
     /// first request. From there on, and while the process has no descriptor left, idle connections are closed for new
@@ -64,9 +64,9 @@ extension CurlTransport {
 
     /// The certificate that identifies the client; none by default.
     ///
-    /// An origin may send each client another response. The partition of an `LMDBURLCache` therefore begins with a digest
-    /// of the certificate's file. If you use the transport with a caching client of your own, add one to the partition of
-    /// your requests, unless the cache has only this client.
+    /// An origin may send each client another response. The partition of an `LMDBURLCache` therefore begins with a
+    /// digest of the certificate's file. If you use the transport with a caching client of your own, add one to the
+    /// partition of your requests, unless the cache has only this client.
     public var clientCertificate: ClientCertificate?
 
     /// A certificate and its key, each in a file in PEM format.

@@ -13,9 +13,9 @@ import Synchronization
 /// `Accept-Language` of a request's head. Fields keep their order, lines and spelling in both directions.
 /// `Content-Length`, `Transfer-Encoding` and `Expect` of a request are replaced as its content requires.
 ///
-/// A connection is reused only if no byte is left on it from an earlier response, which would be taken for a part of the
-/// next one. OpenSSL proves that of its connections. If libcurl uses another library for TLS, or a proxy with TLS tunnels
-/// a connection with TLS, each request has a new connection.
+/// A connection is reused only if no byte is left on it from an earlier response, which would be taken for a part of
+/// the next one. OpenSSL proves that of its connections. If libcurl uses another library for TLS, or a proxy with TLS
+/// tunnels a connection with TLS, each request has a new connection.
 ///
 /// A response ends as its `Content-Length` or its last chunk says. Any other end throws, or sets
 /// `IncomingResponse.endsWithConnection`. A request is sent again, once, if an existing connection turns out to be dead

@@ -2,8 +2,8 @@ import CCurl
 
 /// A libcurl handle for one attempt of a request. Only the I/O thread uses it.
 ///
-/// It serves no second request: `curl_easy_reset` of libcurl 7.88 keeps a pointer to the last field, and a response that
-/// begins with a folded line then writes to freed memory.
+/// It serves no second request: `curl_easy_reset` of libcurl 7.88 keeps a pointer to the last field, and a response
+/// that begins with a folded line then writes to freed memory.
 final class EasyHandle {
   /// libcurl's `CURL`.
   let curl: UnsafeMutableRawPointer

@@ -2,8 +2,8 @@ import Glibc
 
 /// The order in which transfers start: a queue per origin, with limits per origin and in total.
 ///
-/// Origins take turns, so that an origin with many or slow requests does not delay the others. Each origin always gets a
-/// share, so that origins that do not respond cannot use up the capacity. A transfer that is paused for its reader
+/// Origins take turns, so that an origin with many or slow requests does not delay the others. Each origin always gets
+/// a share, so that origins that do not respond cannot use up the capacity. A transfer that is paused for its reader
 /// yields its place. A part of ``PoolSchedule``.
 struct OriginQueues {
   typealias ID = PoolSchedule.ID

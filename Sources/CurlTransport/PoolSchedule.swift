@@ -3,8 +3,8 @@ import CacheModel
 /// The decisions of a connection pool as a value: which transfer starts, what is due and when, and which results are
 /// published.
 ///
-/// It calls nothing. ``ConnectionPool`` tells it what happens, and carries out what it returns. Only the I/O thread uses
-/// it.
+/// It calls nothing. ``ConnectionPool`` tells it what happens, and carries out what it returns. Only the I/O thread
+/// uses it.
 struct PoolSchedule {
   /// Identifies a transfer. The index is used again after its end, the serial number is not.
   struct ID: Hashable {
@@ -352,8 +352,8 @@ struct PoolSchedule {
 
   /// Returns the transfers that have made no progress within their time limits.
   ///
-  /// - Parameter sentByteCount: Returns the number of content bytes that an active transfer has sent, which libcurl does
-  ///   not report.
+  /// - Parameter sentByteCount: Returns the number of content bytes that an active transfer has sent, which libcurl
+  ///   does not report.
   mutating func takeLate(at now: MonotonicTime, sentByteCount: (ID) -> Int) -> [ID] {
     var next = MonotonicTime.never
     var late: [ID] = []

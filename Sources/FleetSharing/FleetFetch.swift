@@ -251,8 +251,8 @@ final class HeldLock: Sendable {
 
 /// Passes the chunks of a body on, and collects them up to a limit.
 ///
-/// `@unchecked Sendable`: a call of `next` begins only after the one before has returned, as `ResponseBodyStream` promises,
-/// and only these calls access its state.
+/// `@unchecked Sendable`: a call of `next` begins only after the one before has returned, as `ResponseBodyStream`
+/// promises, and only these calls access its state.
 final class BodyTee: @unchecked Sendable {
   private var iterator: ResponseBodyStream.AsyncIterator
   private var collector: BodyCollector

@@ -142,8 +142,8 @@ final class SharedObjects: Sendable {
 
   /// The commands that read an object.
   ///
-  /// The time for which Redis keeps the object is read first. So for an object that is replaced between the two commands
-  /// that time errs on the side of a higher age.
+  /// The time for which Redis keeps the object is read first. So for an object that is replaced between the two
+  /// commands that time errs on the side of a higher age.
   private func read(key: [UInt8]) -> [[[UInt8]]] {
     let name = name("o:", key)
     return [[Array("PTTL".utf8), name], [Array("HMGET".utf8), name] + Self.fields]
@@ -178,7 +178,8 @@ final class SharedObjects: Sendable {
     return Usable(object: object, age: object.age(timeToLive: timeToLive))
   }
 
-  /// Whether an object has the form that the request's transport delivers, and no purge that this machine knows covers it.
+  /// Whether an object has the form that the request's transport delivers, and no purge that this machine knows covers
+  /// it.
   private func isUsable(_ object: SharedObject, for request: SharedRequest, at position: LogPosition) -> Bool {
     guard !object.isMarker, object.epoch == position.epoch else { return false }
     guard

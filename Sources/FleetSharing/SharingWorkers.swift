@@ -11,8 +11,9 @@ import Synchronization
 /// Redis can fail: a job that waits too long for a thread says nothing about it. So a job that has begun has its whole
 /// time, also when its caller no longer waits.
 ///
-/// A reply of a Redis that is near arrives sooner than a thread that waits for it wakes up. So one lookup at a time polls
-/// for its replies on the thread of its task, for at most ``pollingTime``, and hands over to a waiting thread after that.
+/// A reply of a Redis that is near arrives sooner than a thread that waits for it wakes up. So one lookup at a time
+/// polls for its replies on the thread of its task, for at most ``pollingTime``, and hands over to a waiting thread
+/// after that.
 final class SharingWorkers: Sendable {
   private let fleet: FleetAddress
   private let settings: any SharingSettings

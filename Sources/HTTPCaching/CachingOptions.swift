@@ -46,16 +46,16 @@ public struct CachingOptions: Sendable, Hashable {
   /// The time after which a stale response is served while the origin does not respond; five seconds by default, `nil`
   /// for never.
   ///
-  /// It applies where `stale-if-error` permits the stored response (RFC 5861, section 4). The request to the origin goes
-  /// on, and its response is stored. Zero serves the stale response at once.
+  /// It applies where `stale-if-error` permits the stored response (RFC 5861, section 4). The request to the origin
+  /// goes on, and its response is stored. Zero serves the stale response at once.
   public var staleAfter: Duration? = .seconds(5)
   /// How long requests that a stored response can satisfy do not ask an origin that has failed; 1 to 30 seconds by
   /// default, `nil` to ask with each request.
   ///
   /// A failure is one after which the stored response may be served (``StaleOnError``), or one of a validation in the
-  /// background. The time begins with the lower bound, and doubles with each further failure up to the upper bound. After
-  /// it, one request per URL asks again. Requests that need the origin are never held off: those with `no-cache`, and all
-  /// after a purge.
+  /// background. The time begins with the lower bound, and doubles with each further failure up to the upper bound.
+  /// After it, one request per URL asks again. Requests that need the origin are never held off: those with `no-cache`,
+  /// and all after a purge.
   public var holdOff: ClosedRange<Duration>? = .seconds(1)...(.seconds(30))
   /// The time without progress after which a request no longer waits for the fetch of an equal request, and asks the
   /// origin itself; ten seconds by default, `nil` for its own time limit alone.
@@ -64,8 +64,8 @@ public struct CachingOptions: Sendable, Hashable {
   public var coalescingTimeout: Duration? = .seconds(10)
   /// Whether 206 responses are stored and combined; true by default (RFC 9111, sections 3.3 and 3.4).
   public var storesPartialContent = true
-  /// Whether a stored response with No-Vary-Search is used for URLs that differ only in parts of the query that it names;
-  /// true by default (draft-ietf-httpbis-no-vary-search).
+  /// Whether a stored response with No-Vary-Search is used for URLs that differ only in parts of the query that it
+  /// names; true by default (draft-ietf-httpbis-no-vary-search).
   public var usesNoVarySearch = true
   /// The cache name in a `Cache-Status` field added to responses; no field by default (RFC 9211).
   public var cacheStatusName: String?

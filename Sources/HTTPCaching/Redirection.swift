@@ -7,9 +7,9 @@
 /// The request to which a redirect leads (RFC 9110, section 15.4).
 ///
 /// The status 303 makes each method except HEAD a GET, and 301 and 302 make POST a GET, without content and the fields
-/// that describe it. Other methods, such as QUERY (RFC 10008, section 2.5), and all after 307 and 308, are kept. Another
-/// origin does not get credentials or the field `Host`; `http` and `https`
-/// are different origins. If the target has no fragment, it has that of the redirected request (section 10.2.2).
+/// that describe it. Other methods, such as QUERY (RFC 10008, section 2.5), and all after 307 and 308, are kept.
+/// Another origin does not get credentials or the field `Host`; `http` and `https` are different origins. If the target
+/// has no fragment, it has that of the redirected request (section 10.2.2).
 @usableFromInline
 package struct Redirection: Sendable, Hashable {
   /// The request to send.

@@ -30,7 +30,8 @@ extension RedisTier {
     /// reply, the first three lookups of a process take this long; later requests go to the origin at once for a while.
     public var lookupTimeout: Duration = .milliseconds(40)
 
-    /// The number of threads, each with a connection, that look up and store shared responses; 4 by default, at least 1.
+    /// The number of threads, each with a connection, that look up and store shared responses; 4 by default, at least
+    /// 1.
     public var objectConnectionCount = 4
 
     /// The maximum size of a shared body in bytes; 1 MiB by default. 0 shares no responses.

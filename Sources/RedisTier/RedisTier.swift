@@ -6,11 +6,13 @@ public import FoundationEssentials
 ///
 ///     var options = LMDBURLCache.Options()
 ///     options.fleet = try RedisTier(url: "redis://10.0.0.5:6379", secret: secret)
-///     let cache = try LMDBURLCache(directory: url, memoryCapacity: 32 << 20, diskCapacity: 512 << 20, options: options)
+///     let cache = try LMDBURLCache(
+///       directory: url, memoryCapacity: 32 << 20, diskCapacity: 512 << 20, options: options)
 ///     try await cache.purge(.host("api.example.com"))   // on all machines
 ///
 /// Each machine has a lease, which it renews while it asks Redis for purges. Without a valid lease it serves nothing
-/// stored without validating it at the origin. A purge returns when each machine has applied it, or its lease has ended.
+/// stored without validating it at the origin. A purge returns when each machine has applied it, or its lease has
+/// ended.
 ///
 /// One process of each machine follows the purges, on its own thread with one connection. The tier connects when a
 /// cache joins, and reconnects by itself. All members can be called from any thread. One tier can serve several caches.

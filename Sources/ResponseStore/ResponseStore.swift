@@ -79,10 +79,10 @@ public final class ResponseStore: Sendable {
   ///
   /// If this process has the directory open, returns the same object. Its options stay, but its capacity is set (unless
   /// ``Options/opensExistingOnly``). A failed store (``hasFailed``) is replaced by a new one. Data that is corrupt is
-  /// deleted, and the store starts empty. So is data that no other process uses, if it has another format version, is far
-  /// larger than the capacity (see ``capacityByteCount``), or after three crashes in a row: the last process that used it
-  /// ended within a transaction, or while it opened the data. A closed store uses its directory until its last reference
-  /// is released.
+  /// deleted, and the store starts empty. So is data that no other process uses, if it has another format version, is
+  /// far larger than the capacity (see ``capacityByteCount``), or after three crashes in a row: the last process that
+  /// used it ended within a transaction, or while it opened the data. A closed store uses its directory until its last
+  /// reference is released.
   ///
   /// Traps if the capacity is below ``minimumCapacityByteCount``.
   ///
@@ -162,9 +162,9 @@ public final class ResponseStore: Sendable {
   /// - Complexity: O(log entries) and a copy of the record, without a body that is left in the store.
   /// - Parameters:
   ///   - key: The cache key.
-  ///   - limit: A complete body of more bytes is left in the store, to be read through ``StoredResponse/storedBody``; nil
-  ///     to copy any body. This process's first read of a record reads the whole body nevertheless, in pieces, to verify
-  ///     its checksum. The body of a pending new response is always copied.
+  ///   - limit: A complete body of more bytes is left in the store, to be read through ``StoredResponse/storedBody``;
+  ///     nil to copy any body. This process's first read of a record reads the whole body nevertheless, in pieces, to
+  ///     verify its checksum. The body of a pending new response is always copied.
   ///   - matches: Whether a variant may be selected; any by default.
   public func lookup(
     _ key: RequestKey, leavingBodiesBeyond limit: Int? = nil, where matches: (VaryKey) -> Bool = { _ in true }
@@ -172,7 +172,8 @@ public final class ResponseStore: Sendable {
     lookup(key, leavingBodiesBeyond: limit, isCounted: true, where: matches)
   }
 
-  /// Looks up without being counted in ``statistics`` if it is not for a response, but for a record of the caching client.
+  /// Looks up without being counted in ``statistics`` if it is not for a response, but for a record of the caching
+  /// client.
   package func lookup(
     _ key: RequestKey, leavingBodiesBeyond limit: Int?, isCounted: Bool, where matches: (VaryKey) -> Bool
   ) -> StoredResponse? {
@@ -188,9 +189,9 @@ public final class ResponseStore: Sendable {
 
   /// Calls `body` with a zero-copy view of a stored response; returns nil on a miss.
   ///
-  /// Selects the response as ``lookup(_:leavingBodiesBeyond:where:)`` does. Keep `body` short: while it runs, no process
-  /// can reuse pages freed by the writer. This process's first read of a record copies it to compare its checksum; with
-  /// ``Options/verifiesEveryRead`` every read does.
+  /// Selects the response as ``lookup(_:leavingBodiesBeyond:where:)`` does. Keep `body` short: while it runs, no
+  /// process can reuse pages freed by the writer. This process's first read of a record copies it to compare its
+  /// checksum; with ``Options/verifiesEveryRead`` every read does.
   ///
   /// - Complexity: O(log entries) for each chunk of the body.
   @inlinable
@@ -342,8 +343,8 @@ public final class ResponseStore: Sendable {
   ///
   /// Throws if writes that were accepted since the last flush were lost, even if the disk works again. Each loss is
   /// reported once: to all flushes in progress, and to the next flush if the write was accepted after they began.
-  /// Responses that ``store(_:for:attachment:askedAt:waitsForSpace:)`` dropped at once, and updates of responses that no
-  /// longer exist, are only counted in ``StoreStatistics/droppedWrites``.
+  /// Responses that ``store(_:for:attachment:askedAt:waitsForSpace:)`` dropped at once, and updates of responses that
+  /// no longer exist, are only counted in ``StoreStatistics/droppedWrites``.
   ///
   /// - Throws: ``StoreError`` if responses could not be written because the disk is full or failing
   ///   (``StoreError/Code/storage``), if the store failed (``StoreError/Code/failed``), or if no process commits for
@@ -368,8 +369,8 @@ public final class ResponseStore: Sendable {
   /// ``Options/stallTimeout``, the setter logs that and returns, and the value takes effect when writing is possible
   /// again.
   ///
-  /// The data file takes at least 0.8 MB and 1/128 of the size that it once had. With a lower capacity, the next process
-  /// that opens the directory alone starts with an empty store.
+  /// The data file takes at least 0.8 MB and 1/128 of the size that it once had. With a lower capacity, the next
+  /// process that opens the directory alone starts with an empty store.
   public var capacityByteCount: Int {
     get { context.isOpen ? space.storedCapacityByteCount : space.capacityByteCount }
     set {

@@ -3,10 +3,10 @@ internal import Glibc
 
 /// The disk blocks of a file that processes map for writing.
 ///
-/// On a full disk, a write to a mapped page that needs a block ends the process with `SIGBUS`. Such a file therefore has
-/// a block of its own for each byte. A copy that shares blocks (a reflink) takes that away from both files until they
-/// are written again; a snapshot does so for all files. Btrfs writes to another block each time, unless a file has the
-/// flag `FS_NOCOW_FL`. The flag suffices from Linux 6.17 on.
+/// On a full disk, a write to a mapped page that needs a block ends the process with `SIGBUS`. Such a file therefore
+/// has a block of its own for each byte. A copy that shares blocks (a reflink) takes that away from both files until
+/// they are written again; a snapshot does so for all files. Btrfs writes to another block each time, unless a file has
+/// the flag `FS_NOCOW_FL`. The flag suffices from Linux 6.17 on.
 package enum MappedFileBlocks {
   package enum State: Sendable {
     /// A write to any byte needs no further block.

@@ -5,8 +5,8 @@ package enum WriteSignals {
   /// Runs `body` so that its writes fail with an error and without a signal.
   ///
   /// This applies to the limit on file sizes: `EFBIG` without `SIGXFSZ`, which would end the process. The kernel sends
-  /// these signals to the writing thread, so blocking them works with any signal handling of the program. Keeps `errno`.
-  /// Costs four system calls.
+  /// these signals to the writing thread, so blocking them works with any signal handling of the program. Keeps
+  /// `errno`. Costs four system calls.
   ///
   /// - Parameter other: Another signal to which this applies; nil for none.
   package static func suppressing<R, Failure: Error>(

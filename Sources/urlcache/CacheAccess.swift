@@ -27,8 +27,8 @@ enum CacheAccess {
     try CacheDirectory(existingAt: URL(fileURLWithPath: arguments.operands[0]))
   }
 
-  /// Opens a cache with the present capacity of the directory, which another one would change for all processes, and with
-  /// the mode of its programs, which would otherwise validate what this process stores.
+  /// Opens a cache with the present capacity of the directory, which another one would change for all processes, and
+  /// with the mode of its programs, which would otherwise validate what this process stores.
   ///
   /// A directory of a fleet needs the fleet. A cache without a fleet does not join one, because programs without the
   /// fleet could then no longer open it.
@@ -114,7 +114,8 @@ enum CacheAccess {
 extension CacheDirectory {
   /// Throws a `ToolError` if what was read since the opening may be incomplete.
   ///
-  /// A store that fails reads as an empty one. Call this before the end of an output, so that it does not look complete.
+  /// A store that fails reads as an empty one. Call this before the end of an output, so that it does not look
+  /// complete.
   func checkIsInPlace() throws {
     guard isInPlace else {
       throw ToolError("The cache in \(Format.visible(path)) was deleted, moved or replaced, or has failed.")

@@ -2,8 +2,8 @@ import Glibc
 
 /// The option with which root works as the owner of a directory.
 ///
-/// A cache refuses the directory of another user. With this option the tool has the rights of that user and no others, so
-/// that the directory cannot lead it to other files, and what it writes belongs to the user.
+/// A cache refuses the directory of another user. With this option the tool has the rights of that user and no others,
+/// so that the directory cannot lead it to other files, and what it writes belongs to the user.
 enum DirectoryOwner {
   static let option = Option(
     name: "as-owner", help: "As root: opens DIR as the user that it belongs to, with that user's rights only.")

@@ -103,8 +103,8 @@ struct HARWriter {
     ["name": .string(name), "value": .string(value)]
   }
 
-  /// Returns the fields of the request, as far as the Vary key has them. Credentials and other secrets are stored only as
-  /// a digest.
+  /// Returns the fields of the request, as far as the Vary key has them. Credentials and other secrets are stored only
+  /// as a digest.
   private static func requestFields(_ vary: VaryKey) -> JSON {
     .array(
       vary.fields.compactMap { field in

@@ -5,8 +5,8 @@ import HTTPCaching
 import Synchronization
 import Testing
 
-/// Random requests, unsafe requests and purges, compared with a plain model of the rules for queries (RFC 10008) and for
-/// equivalent URLs (No-Vary-Search).
+/// Random requests, unsafe requests and purges, compared with a plain model of the rules for queries (RFC 10008) and
+/// for equivalent URLs (No-Vary-Search).
 @Suite("Model of queries and equivalent URLs", .timeLimit(.minutes(1)))
 struct QueryModelTests {
   /// A request as the model compares it.

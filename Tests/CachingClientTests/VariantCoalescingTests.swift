@@ -4,7 +4,8 @@ import HTTPCaching
 import Synchronization
 import Testing
 
-/// Requests share fetches per variant and per user, regardless of the responses to other requests (RFC 9111, 4 and 4.1).
+/// Requests share fetches per variant and per user, regardless of the responses to other requests (RFC 9111, 4 and
+/// 4.1).
 @Suite("Coalescing of variants", .timeLimit(.minutes(1)))
 struct VariantCoalescingTests {
   private let url = "http://example.com/a"

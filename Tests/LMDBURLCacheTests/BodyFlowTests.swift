@@ -11,8 +11,8 @@ import Testing
 /// A body that is not stored uses little memory in the cache, regardless of its reader's speed.
 @Suite("Flow of bodies", .timeLimit(.minutes(1)))
 struct BodyFlowTests {
-  /// The number of bytes that an origin can send while nothing is read: the buffers of both sockets, of the transport and
-  /// of the pipe to the reader.
+  /// The number of bytes that an origin can send while nothing is read: the buffers of both sockets, of the transport
+  /// and of the pipe to the reader.
   static let bufferedByteCount = 20 << 20
   static let piece = Data(repeating: 0x78, count: 64 << 10)
   static let pieceCount = 1_600

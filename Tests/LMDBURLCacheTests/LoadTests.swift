@@ -83,8 +83,8 @@ struct LoadTests {
 
   /// Loads a URL with a completion handler. Returns whether it completed as expected.
   ///
-  /// Cancelling a task in Foundation's `data(from:)` can deadlock: the cancellation waits for the session's queue with the
-  /// lock of the task's status, for which the queue waits when it resumes the task.
+  /// Cancelling a task in Foundation's `data(from:)` can deadlock: the cancellation waits for the session's queue with
+  /// the lock of the task's status, for which the queue waits when it resumes the task.
   private static func load(_ url: URL, _ session: URLSession, isCancelled: Bool) async throws -> Bool {
     try await withCheckedThrowingContinuation { continuation in
       let task = session.dataTask(with: url) { (data, _, error) in

@@ -4,7 +4,8 @@ import LMDBURLCache
 import LoopbackOrigin
 import Testing
 
-/// Queries in the walks over a directory: each response has its method and content, and records of key spaces are left out.
+/// Queries in the walks over a directory: each response has its method and content, and records of key spaces are left
+/// out.
 @Suite("Inspection of queries", .timeLimit(.minutes(1)))
 struct QueryInspectionTests {
   @Test("Entries are responses alone, with the method and the size of the content, and purges count these")

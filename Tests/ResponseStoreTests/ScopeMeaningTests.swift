@@ -10,8 +10,8 @@ import Testing
 struct ScopeMeaningTests {
   /// The version of the storage format, and a digest of what each scope covers.
   ///
-  /// If the digest differs, a program that was built before understands a removal in another way. Raise the version of the
-  /// storage format with the digest. The fleet's log has the same scopes: see `RemovalScope.covers`.
+  /// If the digest differs, a program that was built before understands a removal in another way. Raise the version of
+  /// the storage format with the digest. The fleet's log has the same scopes: see `RemovalScope.covers`.
   private static let recorded = (version: 7 as UInt32, digest: "6202e5c3cf0106a5da2febf51214e0bb")
 
   private static let keys: [[UInt8]] = {

@@ -100,7 +100,8 @@ struct StorageFormatTests {
       expected += little(UInt32(key.count)) + little(UInt32(vary.count)) + little(UInt32(fields.count))
       expected += little(UInt32(3)) + little(UInt64(5))
       #expect(Array(record[8..<40]) == expected)
-      // Times: offsets 48 to 103. Then the last removal, the body ID, which is 0 for an inline body, and the last update.
+      // Times: offsets 48 to 103. Then the last removal, the body ID, which is 0 for an inline body, and the last
+      // update.
       expected = little(Self.storedAt) + little(Self.storedAt - 1) + little(2.0) + little(60.0)
       expected += little(Self.storedAt - 3) + little(4.0) + little(-1.0)
       expected += [UInt8](repeating: 0, count: 16) + little(Self.storedAt)

@@ -5,7 +5,8 @@ import HTTPCaching
 import ResponseStore
 import Synchronization
 
-/// Runs operations of the contract test on one store, through its public interface, and judges each result by the ledger.
+/// Runs operations of the contract test on one store, through its public interface, and judges each result by the
+/// ledger.
 package final class ContractRun {
   package struct Configuration: Sendable, Codable {
     /// Whether the capacity is far below what is stored. Otherwise no response may be missing.

@@ -6,7 +6,8 @@ import FoundationEssentials
 /// - A response whose write overlaps with a purge may be found or not.
 /// - An older response of another process may be found: its commit may follow the one of the newer response. Not so if
 ///   it was durable before the write of the newer one began, and the newer one is durable, too.
-/// - A process finds at least what it stored last, and everybody at least what was flushed, unless it was removed since.
+/// - A process finds at least what it stored last, and everybody at least what was flushed, unless it was removed
+///   since.
 extension Ledger {
   /// The details of a version or revision.
   struct Entry {
@@ -167,9 +168,9 @@ extension Ledger {
     let expected = max(isFaulty ? 0 : facts.accepted, facts.durable)
     // A later write that was dropped may have deleted the response.
     guard expected > load(.unsure, slot), expected >= load(.started, slot), !isEvicting,
-      !mayBeRemoved(slot, since: entry(expected)?.lower ?? expected), !isInRange(expected),
+      !mayBeRemoved(slot, since: entry(expected)?.lower ?? expected), !isInRange(expected, of: slot),
       // An update that is not durable may have moved the date of the response into that of a purge.
-      facts.accepted <= expected || !isInRange(facts.accepted)
+      facts.accepted <= expected || !isInRange(facts.accepted, of: slot)
     else { return nil }
     let state = facts.durable == expected ? "flushed" : "stored by this process"
     return Violation(
@@ -178,10 +179,13 @@ extension Ledger {
     )
   }
 
-  /// Whether a hard purge by date may cover a version or revision, if dates are exact.
-  private func isInRange(_ position: UInt64) -> Bool {
+  /// Whether a hard purge by date may cover a version or revision of a slot, if dates are exact.
+  ///
+  /// An earlier revision may have moved the date of the version into that of a purge. A later one does not bring it back.
+  private func isInRange(_ position: UInt64, of slot: Int) -> Bool {
     guard let entry = entry(position) else { return true }
-    return ranges(isSoft: false).contains { entry.date > $0.after && entry.lower <= $0.ended }
+    let lower = min(entry.lower, load(.started, slot))
+    return ranges(isSoft: false).contains { entry.date > $0.after && lower <= $0.ended }
   }
 
   /// Whether a hard purge that may cover a slot is in progress, or ended at a position or later.

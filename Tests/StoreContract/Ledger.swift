@@ -92,7 +92,8 @@ package final class Ledger: @unchecked Sendable {
 
   /// Maps a ledger.
   ///
-  /// - Parameter path: A file that processes share, which is created if needed; nil for memory that forked children share.
+  /// - Parameter path: A file that processes share, which is created if needed; nil for memory that forked children
+  ///   share.
   package init(path: String? = nil, _ shape: Shape) {
     self.shape = shape
     byteCount =

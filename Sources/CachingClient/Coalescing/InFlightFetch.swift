@@ -244,7 +244,8 @@ final class InFlightFetch: Sendable {
 
   // MARK: Origins that do not respond
 
-  /// Gives the leader another response if the origin has not responded at a time. The fetch then goes on in the background.
+  /// Gives the leader another response if the origin has not responded at a time. The fetch then goes on in the
+  /// background.
   ///
   /// The caller cancels the returned task when its wait ends.
   ///

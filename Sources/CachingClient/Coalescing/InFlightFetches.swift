@@ -169,7 +169,8 @@ final class InFlightFetches: Sendable {
 
   /// Records that a request was not of the variant of a fetch's response.
   ///
-  /// Requests of that variant still join the fetch. Others no longer do, and for a minute they share fetches by variant.
+  /// Requests of that variant still join the fetch. Others no longer do, and for a minute they share fetches by
+  /// variant.
   func separateVariants(by vary: VaryKey, _ fetch: InFlightFetch, now: Date) {
     guard let names = vary.distinguishingNames else { return }
     state.withLock { state in
@@ -229,9 +230,9 @@ final class InFlightFetches: Sendable {
 
   /// Invalidates keys: revokes the store permits that the invalidation outdates, then calls `remove`.
   ///
-  /// The invalidations of one key take place in the order of these calls: `remove` is called after the earlier ones have
-  /// returned. So after the last of several, nothing removes its response again. A POST spares the permits of other
-  /// POST requests whose responses have not arrived, see ``ForwardedRequest``.
+  /// The invalidations of one key take place in the order of these calls: `remove` is called after the earlier ones
+  /// have returned. So after the last of several, nothing removes its response again. A POST spares the permits of
+  /// other POST requests whose responses have not arrived, see ``ForwardedRequest``.
   ///
   /// - Parameters:
   ///   - matches: Returns whether to revoke the permits for other keys; nil for none.

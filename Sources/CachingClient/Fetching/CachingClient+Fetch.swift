@@ -161,8 +161,8 @@ extension CachingClient {
   /// Waits for the outcome of a fetch, and counts the request as waiting.
   ///
   /// - Parameters:
-  ///   - deadline: The time at which the request times out unless the fetch makes progress, which advances it. Nil before
-  ///     the first wait of a request: time spent waiting counts towards the request's own time limit.
+  ///   - deadline: The time at which the request times out unless the fetch makes progress, which advances it. Nil
+  ///     before the first wait of a request: time spent waiting counts towards the request's own time limit.
   ///   - canUse: Returns whether the request can use a response with this head. If not, it does not wait for the body.
   /// - Throws: ``CachingClientError/timedOut`` if the fetch makes no progress until the deadline, or for
   ///   ``/HTTPCaching/CachingOptions/coalescingTimeout``; `CancellationError`.

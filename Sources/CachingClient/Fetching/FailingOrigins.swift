@@ -13,7 +13,8 @@ final class FailingOrigins: Sendable {
     var duration: Duration
     /// When the next request asks the origin.
     var end: MonotonicTime
-    /// Whether a request asks the origin after ``end``. If it ends without a result, another one asks after ``duration``.
+    /// Whether a request asks the origin after ``end``. If it ends without a result, another one asks after
+    /// ``duration``.
     var isProbed = false
   }
 

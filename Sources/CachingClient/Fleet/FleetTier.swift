@@ -43,7 +43,8 @@ package protocol FleetMembership: AnyObject, Sendable {
   /// then they are posted in the background. Blocks.
   func post(_ removals: [Removal], _ removeHere: () -> Void)
 
-  /// Ends following, and unregisters the machine if no other process of it is a member. Further calls have no effect. Blocks.
+  /// Ends following, and unregisters the machine if no other process of it is a member. Further calls have no effect.
+  /// Blocks.
   ///
   /// The end of the lifetime does the same.
   func leave()

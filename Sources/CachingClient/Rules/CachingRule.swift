@@ -24,8 +24,8 @@ public struct CachingRule: Sendable, Hashable {
 
   /// Patterns for the media type of the response, such as `image/*`, without parameters.
   ///
-  /// A media type is known only when a response arrives. Such a rule can set ``lifetime``, ``ignoredResponseFields`` and
-  /// ``allowsStoring``. A response without a `Content-Type` matches no pattern.
+  /// A media type is known only when a response arrives. Such a rule can set ``lifetime``, ``ignoredResponseFields``
+  /// and ``allowsStoring``. A response without a `Content-Type` matches no pattern.
   public var mediaTypes: [String]
 
   /// The freshness lifetime in seconds; see ``RequestOverrides/lifetime``. 0 makes responses stale at once.
@@ -46,8 +46,8 @@ public struct CachingRule: Sendable, Hashable {
   /// Whether a POST is a query, whose content is a part of the cache key; see ``RequestOverrides/treatsAsQuery``.
   public var treatsAsQuery: Bool?
 
-  /// The name of the form in which the content of queries is compared: `json` for ``QueryNormalForm/json``, or `none`; see
-  /// ``RequestOverrides/queryNormalForm``.
+  /// The name of the form in which the content of queries is compared: `json` for ``QueryNormalForm/json``, or `none`;
+  /// see ``RequestOverrides/queryNormalForm``.
   public var queryNormalForm: String?
 
   /// The seconds after which a stale response is served while the origin does not respond; infinity for never. In JSON
@@ -57,8 +57,8 @@ public struct CachingRule: Sendable, Hashable {
   /// The name of a request field whose value becomes a part of the partition, for example `X-Tenant`.
   ///
   /// Responses are never served across partitions. Requests with different values have different partitions, and those
-  /// without the field have one of their own. Several lines of the field are another partition than one line. If several
-  /// rules with a field apply, all their fields count.
+  /// without the field have one of their own. Several lines of the field are another partition than one line. If
+  /// several rules with a field apply, all their fields count.
   ///
   /// The value is in the cache key, and therefore on disk and in the output of `urlcache`. So the field cannot be one
   /// with credentials. For these use `Options.partition` with a digest.

@@ -8,9 +8,9 @@ import HTTPCaching
 
 /// The rules of an operator, in their order.
 ///
-/// All rules that match a request and its response apply, in their order. A later rule replaces what it sets, and leaves
-/// the rest. So general rules come first, and exceptions after them. The partition is the exception: all fields that
-/// matching rules name are part of it, so that no rule can join what another one separates.
+/// All rules that match a request and its response apply, in their order. A later rule replaces what it sets, and
+/// leaves the rest. So general rules come first, and exceptions after them. The partition is the exception: all fields
+/// that matching rules name are part of it, so that no rule can join what another one separates.
 ///
 ///     options.rules = try CachingRules(contentsOf: URL(fileURLWithPath: "/etc/example/caching-rules.json"))
 ///
@@ -153,8 +153,8 @@ extension CachingRules {
   ///   - partition: The partition that the program gives the request.
   ///   - own: The overrides that the program gives the request. They apply like one more rule after all others.
   ///   - fieldValues: Returns the values of the lines of a request field.
-  /// - Complexity: Compares the URL once with each rule. Allocates nothing, unless a matching rule names a media type or
-  ///   a partition field.
+  /// - Complexity: Compares the URL once with each rule. Allocates nothing, unless a matching rule names a media type
+  ///   or a partition field.
   package func apply(
     to url: URL, partition: String, overrides own: RequestOverrides?, fieldValues: (String) -> [String]
   ) -> (partition: String, overrides: RequestOverrides) {

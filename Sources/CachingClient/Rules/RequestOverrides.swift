@@ -41,22 +41,22 @@ public struct RequestOverrides: Sendable, Hashable {
   /// Whether a POST is a query: safe, and answered from the cache if its URL, content and the fields that change the
   /// content's meaning are the same. The default is false.
   ///
-  /// Use true for an API that only searches, for example GraphQL without mutations. A POST that changes anything would not
-  /// reach the origin. No effect on other methods; QUERY (RFC 10008) always is a query.
+  /// Use true for an API that only searches, for example GraphQL without mutations. A POST that changes anything would
+  /// not reach the origin. No effect on other methods; QUERY (RFC 10008) always is a query.
   public var treatsAsQuery: Bool
 
   /// Makes contents of queries equal in the cache key that mean the same to the origin. The default is none: each byte
   /// counts.
   ///
-  /// It does not change what is sent. No effect on requests with `Cache-Control: no-transform` or `Content-Encoding` (RFC
-  /// 10008, section 2.7).
+  /// It does not change what is sent. No effect on requests with `Cache-Control: no-transform` or `Content-Encoding`
+  /// (RFC 10008, section 2.7).
   public var queryNormalForm: QueryNormalForm? {
     get { extras?.normalForm }
     set { extras = OverrideExtras(newValue, responseRules, staleAfter) }
   }
 
-  /// The seconds after which a stale response is served while the origin does not respond; infinity for never. With nil,
-  /// the default, ``/HTTPCaching/CachingOptions/staleAfter`` decides.
+  /// The seconds after which a stale response is served while the origin does not respond; infinity for never. With
+  /// nil, the default, ``/HTTPCaching/CachingOptions/staleAfter`` decides.
   public var staleAfter: Double? {
     get { extras?.staleAfter }
     set { extras = OverrideExtras(queryNormalForm, responseRules, newValue) }

@@ -2,9 +2,9 @@ import HTTPCaching
 
 /// The partition of a request to which rules with partition fields apply.
 ///
-/// Its text is `{x-tenant=a}`, followed by the partition that the program gives the request. Several fields are separated
-/// by `;`, several lines of one field by `|`. A field without a line has no `=`. Different fields and values have
-/// different texts: within the braces, `\` precedes each of these characters that is part of a value.
+/// Its text is `{x-tenant=a}`, followed by the partition that the program gives the request. Several fields are
+/// separated by `;`, several lines of one field by `|`. A field without a line has no `=`. Different fields and values
+/// have different texts: within the braces, `\` precedes each of these characters that is part of a value.
 enum RulePartition {
   static func text(_ partition: String, fields: [String], values: (String) -> [String]) -> String {
     guard !fields.isEmpty else {

@@ -25,14 +25,14 @@ extension CachingClient {
     return (entry, spaceKey)
   }
 
-  /// Calls a closure for each key under which a response to a request may be stored, until it returns false: first those
-  /// of its URL, then those of the equivalent URLs.
+  /// Calls a closure for each key under which a response to a request may be stored, until it returns false: first
+  /// those of its URL, then those of the equivalent URLs.
   ///
   /// - Parameters:
   ///   - withoutURL: Whether to leave out the key of the URL for everybody, if it is the first one.
   ///   - body: Receives the key, also as the key of a space if it is one.
-  /// - Returns: The key for which the closure returned false. Otherwise the one under which a miss looks for the response
-  ///   of its fetch. Nil for the key of the URL, and for a query that goes past the cache.
+  /// - Returns: The key for which the closure returned false. Otherwise the one under which a miss looks for the
+  ///   response of its fetch. Nil for the key of the URL, and for a query that goes past the cache.
   @inlinable
   package func forEachKey(
     of request: CachingClientRequest, withoutURL: Bool = false, _ body: (RequestKey, KeySpace.Key?) -> Bool
@@ -76,8 +76,8 @@ extension CachingClient {
     return newest ?? ofMiss
   }
 
-  /// Returns what distinguishes the response to a request from others of its URL, and the query; nil for a query that goes
-  /// past the cache.
+  /// Returns what distinguishes the response to a request from others of its URL, and the query; nil for a query that
+  /// goes past the cache.
   @usableFromInline
   func member(of request: CachingClientRequest) -> (member: RequestKey.Member, query: KeySpace.Key.Query?)? {
     let user = request.hasCredentials ? request.head.credentials.map { storage.credentialDigest($0) } : nil
@@ -86,8 +86,8 @@ extension CachingClient {
     return (RequestKey.Member(content: digest(of: query.content), user: user), query)
   }
 
-  /// Returns the digest of the content of a query, and its size; nil for another request, and for a query that goes past
-  /// the cache.
+  /// Returns the digest of the content of a query, and its size; nil for another request, and for a query that goes
+  /// past the cache.
   func contentOfQuery(_ request: CachingClientRequest) -> (digest: String, byteCount: Int)? {
     request.query.map { digest(of: $0.content) } ?? request.spaceKey?.member.content
   }
@@ -138,8 +138,8 @@ extension CachingClient {
     return request.under(KeySpace.Key(member, query: query, of: plan.key, in: section))
   }
 
-  /// Returns the stored response that a newer one replaces under another key. It would still answer its own URL, or URLs
-  /// that are no longer equivalent.
+  /// Returns the stored response that a newer one replaces under another key. It would still answer its own URL, or
+  /// URLs that are no longer equivalent.
   ///
   /// - Parameter key: The key under which the newer one is stored; nil if it is not stored.
   func replacedEntry(by proposal: ProposedResponse, _ plan: Plan, storedAt key: RequestKey?) -> Storage.Entry? {
@@ -148,8 +148,8 @@ extension CachingClient {
     return isReplaced ? entry : nil
   }
 
-  /// Returns the key under which a program stores a response to a request; nil for a query that goes past the cache. Makes
-  /// the record of the space if there is none.
+  /// Returns the key under which a program stores a response to a request; nil for a query that goes past the cache.
+  /// Makes the record of the space if there is none.
   ///
   /// - Parameter isMemoryOnly: Whether nothing of the request may reach the disk.
   package func keyForStoring(_ request: CachingClientRequest, isMemoryOnly: Bool) -> RequestKey? {
@@ -164,8 +164,8 @@ extension CachingClient {
   ///
   /// - Parameters:
   ///   - variation: Nil for the space of a URL.
-  ///   - proposal: The response that makes the section. A removal since its permit prevents it. Nil for a response of the
-  ///     program.
+  ///   - proposal: The response that makes the section. A removal since its permit prevents it. Nil for a response of
+  ///     the program.
   ///   - token: A removal token from before this call.
   private func section(
     of variation: URLVariation?, inSpaceAt key: RequestKey, by proposal: ProposedResponse? = nil,

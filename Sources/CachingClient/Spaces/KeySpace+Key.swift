@@ -78,8 +78,8 @@ extension CachingClientRequest {
   /// The key that the machines of a fleet have in common: without nonces, which differ between them.
   var sharedKey: RequestKey? { spaceKey?.query == nil ? urlKey : urlKey?.urlSpace }
 
-  /// Whether a response with these fields would be stored under the key that the request has: its No-Vary-Search is that
-  /// of the equivalent URLs with the key, if it is one of them.
+  /// Whether a response with these fields would be stored under the key that the request has: its No-Vary-Search is
+  /// that of the equivalent URLs with the key, if it is one of them.
   func keepsKey(with fields: HeaderFields) -> Bool {
     spaceKey?.variation.map { URLVariation(fields) == $0 } ?? true
   }

@@ -9,13 +9,13 @@ public import HTTPCaching
 
 /// Key spaces: sets of cache keys that one removal makes unreachable, although no process knows all of them.
 ///
-/// A space has a small record, which is stored like a response and has a nonce. The keys in the space contain the nonce.
-/// So when the record is removed, no process finds the responses in the space again, and they are evicted later. The
-/// record is used by each lookup in the space, so it is usually not evicted before them.
+/// A space has a small record, which is stored like a response and has a nonce. The keys in the space contain the
+/// nonce. So when the record is removed, no process finds the responses in the space again, and they are evicted later.
+/// The record is used by each lookup in the space, so it is usually not evicted before them.
 ///
-/// The nonce is from a number of the storage, which changes with each removal (``SpaceRecords``). Two processes that make
-/// a record at once make the same one. After a removal the nonce is another one, because the record is stored with the
-/// removal token to which its number belongs.
+/// The nonce is from a number of the storage, which changes with each removal (``SpaceRecords``). Two processes that
+/// make a record at once make the same one. After a removal the nonce is another one, because the record is stored with
+/// the removal token to which its number belongs.
 ///
 /// The first store in a space makes its record; a lookup makes none. The record of a path's space has a nonce for each
 /// value of No-Vary-Search that the path's responses have, so that no value hides the responses with another one.

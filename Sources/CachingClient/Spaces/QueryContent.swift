@@ -71,8 +71,9 @@ package struct QueryContent: Sendable {
     count = start + written
   }
 
-  /// Writes a media type in one spelling, and returns its size: its names are case-insensitive, and spaces around `;` have
-  /// no meaning (RFC 9110, section 8.3.1). The values of parameters stay as they are, and so does a type with a quoted one.
+  /// Writes a media type in one spelling, and returns its size: its names are case-insensitive, and spaces around `;`
+  /// have no meaning (RFC 9110, section 8.3.1). The values of parameters stay as they are, and so does a type with a
+  /// quoted one.
   private static func writeMediaType(
     _ type: UnsafeBufferPointer<UInt8>, _ buffer: UnsafeMutableBufferPointer<UInt8>
   ) -> Int {
@@ -112,8 +113,8 @@ package struct QueryContent: Sendable {
 extension CachingClientRequest {
   /// The maximum size of the content of a query that is cached: 1 MiB.
   ///
-  /// The content is held in memory until the response is stored, because it is sent again after a lost connection. A query
-  /// with more content, or with content that is not ``RequestBodySource/bytes(_:)``, goes past the cache.
+  /// The content is held in memory until the response is stored, because it is sent again after a lost connection. A
+  /// query with more content, or with content that is not ``RequestBodySource/bytes(_:)``, goes past the cache.
   public static let maximumQueryContentByteCount = 1 << 20
 
   /// Whether the request is a query, whose content is a part of its cache key: QUERY (RFC 10008), or a POST with

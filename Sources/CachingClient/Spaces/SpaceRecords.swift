@@ -18,8 +18,8 @@ package final class SpaceRecords: Sendable {
   ///     processes make the record at once, each finds what the other has stored in the space only if they have the
   ///     same number. When a removal has removed the record, its number must never be returned again: it would bring
   ///     back the responses in the space. Random by default.
-  ///   - record: Returns the fields of the record with a key; nil if there is none. It is no lookup of a response, and not
-  ///     counted as one.
+  ///   - record: Returns the fields of the record with a key; nil if there is none. It is no lookup of a response, and
+  ///     not counted as one.
   package init(
     hasEquivalents: @escaping @Sendable () -> Bool = { true },
     number: @escaping @Sendable (_ token: RemovalToken) -> UInt64 = { _ in .random(in: .min ... .max) },

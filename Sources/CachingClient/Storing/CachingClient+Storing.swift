@@ -235,7 +235,8 @@ extension CachingClient {
 
   /// Passes a complete response to the followers, unless its permit was revoked.
   ///
-  /// Not inlined: copies of the response would be in the frames of asynchronous functions, which take memory of the task.
+  /// Not inlined: copies of the response would be in the frames of asynchronous functions, which take memory of the
+  /// task.
   @inline(never)
   private func share(_ proposal: ProposedResponse, in fetch: InFlightFetch, isRevoked: Bool) {
     fetch.resolve(isRevoked ? .notShareable(variant: nil) : .shared(proposal.response))

@@ -13,10 +13,10 @@ public import HTTPCaching
 /// called from Swift tasks, so they must not block: a write or update that does not fit is dropped. ``remove(_:for:)``
 /// and ``invalidate(_:for:movingPast:)`` are rare and suspend until the removal is durable.
 ///
-/// The storage keeps variants by cache key and Vary key (``/HTTPCaching/VaryKey``). The cache key of a store, an update and
-/// a removal is ``CachingClientRequest/key``. It is for GET, also of a HEAD, which is served from a stored GET, or for a
-/// query with its content. It has no user information, which is part of the Vary key instead. Use these keys, and no others
-/// made of the URL: they distinguish queries and users. Some are of small records that the client stores
+/// The storage keeps variants by cache key and Vary key (``/HTTPCaching/VaryKey``). The cache key of a store, an update
+/// and a removal is ``CachingClientRequest/key``. It is for GET, also of a HEAD, which is served from a stored GET, or
+/// for a query with its content. It has no user information, which is part of the Vary key instead. Use these keys, and
+/// no others made of the URL: they distinguish queries and users. Some are of small records that the client stores
 /// (``/CacheModel/RequestKey/isKeySpace``).
 ///
 /// A storage of one's own needs six methods. The others have defaults for a storage from which only its caching client
@@ -25,8 +25,8 @@ public protocol ResponseStorage: Sendable {
   /// A stored response that lookups return.
   associatedtype Entry: StoredResponseMetadata & Sendable
 
-  /// Returns the newest stored response with a cache key whose Vary key matches the request's head, fresh or stale; `nil`
-  /// if none.
+  /// Returns the newest stored response with a cache key whose Vary key matches the request's head, fresh or stale;
+  /// `nil` if none.
   ///
   /// - Parameters:
   ///   - request: The request as its caller made it.
@@ -58,8 +58,8 @@ public protocol ResponseStorage: Sendable {
   ///   - entry: The entry as a lookup returned it.
   ///   - fields: The new fields.
   ///   - freshness: The new freshness.
-  ///   - token: The removal token from before the validation was sent. The entry stays stale if a later soft purge covers
-  ///     it.
+  ///   - token: The removal token from before the validation was sent. The entry stays stale if a later soft purge
+  ///     covers it.
   ///   - request: The request that was validated.
   func update(
     _ entry: Entry, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
@@ -97,11 +97,11 @@ public protocol ResponseStorage: Sendable {
   ///   - token: The removal token to compare with. It is advanced to the present.
   func effectOfRemovals(on key: RequestKey, since token: inout RemovalToken) -> RemovalEffect
 
-  /// Returns a keyed digest of at least 128 bits, as a token, that represents a credential, or another value that can be
-  /// secret, in a key. Equal bytes have equal digests.
+  /// Returns a keyed digest of at least 128 bits, as a token, that represents a credential, or another value that can
+  /// be secret, in a key. Equal bytes have equal digests.
   ///
-  /// The secret of the default implementation is random in each process. A storage that outlives a process needs one that
-  /// does so, too: otherwise it finds no responses for single users, and none to queries.
+  /// The secret of the default implementation is random in each process. A storage that outlives a process needs one
+  /// that does so, too: otherwise it finds no responses for single users, and none to queries.
   ///
   /// - Parameter bytes: Valid during the call.
   func digest(_ bytes: UnsafeRawBufferPointer) -> String

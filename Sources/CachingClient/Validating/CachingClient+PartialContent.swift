@@ -53,7 +53,8 @@ extension CachingClient {
     return true
   }
 
-  /// Delivers the stored part and then the missing part as it arrives, or the reverse, and stores the complete response.
+  /// Delivers the stored part and then the missing part as it arrives, or the reverse, and stores the complete
+  /// response.
   ///
   /// If the missing part is cut or has another size, the stored part is removed, so that the next request is for the
   /// complete response. An origin that fails to send a range may never send it. If the reader has no byte of the

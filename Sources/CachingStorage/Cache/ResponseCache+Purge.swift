@@ -23,10 +23,10 @@ extension ResponseCache {
   ///   - mode: Whether they are removed or become stale. Hard by default.
   ///   - timeout: The maximum time to wait for the fleet; nil, the default, for 1.25 leases and 5.25 seconds.
   /// - Returns: The number of machines that confirmed and of those that did not; nil without a fleet.
-  /// - Throws: ``PurgeScopeError`` for a URL that cannot be cached, such as one without a scheme, and for text that is not
-  ///   one host alone, such as a host with a port, several hosts, or none. With a fleet, its error: this machine obeys the
-  ///   purge, but it could not be posted, or was not confirmed in time. If it could not be posted, this machine posts it
-  ///   later. Purge again to know when all machines obey.
+  /// - Throws: ``PurgeScopeError`` for a URL that cannot be cached, such as one without a scheme, and for text that is
+  ///   not one host alone, such as a host with a port, several hosts, or none. With a fleet, its error: this machine
+  ///   obeys the purge, but it could not be posted, or was not confirmed in time. If it could not be posted, this
+  ///   machine posts it later. Purge again to know when all machines obey.
   @discardableResult
   public func purge(
     _ scope: PurgeScope, mode: PurgeMode = .hard, timeout: Duration? = nil
@@ -37,7 +37,8 @@ extension ResponseCache {
     return try await purge(removalScope, mode, timeout: timeout) { self.remove($0) }
   }
 
-  /// Makes a removal that takes effect now, which `body` carries out on this machine, and waits until the other machines obey.
+  /// Makes a removal that takes effect now, which `body` carries out on this machine, and waits until the other
+  /// machines obey.
   package func purge(
     _ scope: RemovalScope, _ mode: PurgeMode, timeout: Duration?, by body: @escaping @Sendable (Removal) -> Void
   ) async throws -> FleetPurgeResult? {
@@ -59,10 +60,10 @@ extension ResponseCache {
     tiers.remove(removal)
   }
 
-  /// Leaves the fleet, so that purges do not wait for this process when it has ended. Then stored responses are validated
-  /// before use. Blocks.
+  /// Leaves the fleet, so that purges do not wait for this process when it has ended. Then stored responses are
+  /// validated before use. Blocks.
   ///
-  /// The end of the cache's lifetime does the same, but a task that has returned may release the cache after the process
-  /// has exited.
+  /// The end of the cache's lifetime does the same, but a task that has returned may release the cache after the
+  /// process has exited.
   package func leaveFleet() { tiers.membership?.leave() }
 }

@@ -18,11 +18,11 @@ import Synchronization
 ///     let response = try await client.respond(to: CachingClientRequest(head: head), over: CurlTransport())
 ///     try await cache.purge(.host("api.example.com"))
 ///
-/// It is the storage of its caching clients. They share the fetches in flight and the counts of requests. `LMDBURLCache`
-/// is the same cache for Foundation's types.
+/// It is the storage of its caching clients. They share the fetches in flight and the counts of requests.
+/// `LMDBURLCache` is the same cache for Foundation's types.
 ///
-/// All members can be called from any thread. A lookup never waits for a writer. A response that cannot be read is a miss;
-/// one that cannot be written is dropped and counted in ``statistics``.
+/// All members can be called from any thread. A lookup never waits for a writer. A response that cannot be read is a
+/// miss; one that cannot be written is dropped and counted in ``statistics``.
 public final class ResponseCache: Sendable {
   /// The two tiers.
   package let tiers: TieredStorage
@@ -37,16 +37,16 @@ public final class ResponseCache: Sendable {
   /// Opens a cache in a directory and creates the directory if needed.
   ///
   /// - Parameters:
-  ///   - directory: The path of a directory on a local file system that only caches use. All caches of one directory, in
-  ///     any process, share the stored responses.
+  ///   - directory: The path of a directory on a local file system that only caches use. All caches of one directory,
+  ///     in any process, share the stored responses.
   ///   - memoryCapacity: The maximum size of the memory tier in bytes; 0 for none. Negative values trap.
   ///   - diskCapacity: The maximum size of the directory on disk in bytes, exceeded by at most 10%; at least
   ///     ``minimumDiskCapacity``, or 0 for no disk tier. Removals by other processes from a store in the directory then
   ///     still apply to the memory tier. Negative values trap.
   ///   - options: Options that are fixed for the life of the cache.
-  /// - Throws: ``/ResponseStore/StoreError`` with the cause and a remedy: the directory cannot be used, contains a file that
-  ///   is not this library's, or is in use by another version of this library; the disk capacity is too small. An error
-  ///   of the fleet tier, if its files in the directory cannot be used.
+  /// - Throws: ``/ResponseStore/StoreError`` with the cause and a remedy: the directory cannot be used, contains a file
+  ///   that is not this library's, or is in use by another version of this library; the disk capacity is too small. An
+  ///   error of the fleet tier, if its files in the directory cannot be used.
   public convenience init(
     directory: String, memoryCapacity: Int, diskCapacity: Int, options: Options = Options()
   ) throws {
@@ -139,8 +139,8 @@ public final class ResponseCache: Sendable {
 
   /// The maximum size of the memory tier in bytes.
   ///
-  /// A larger response is stored on disk only. Lowering the value evicts at once. A value above 0 that no response fits is
-  /// logged. Negative values trap.
+  /// A larger response is stored on disk only. Lowering the value evicts at once. A value above 0 that no response fits
+  /// is logged. Negative values trap.
   public var memoryCapacity: Int {
     get { tiers.memory.capacityByteCount }
     set {
@@ -154,11 +154,11 @@ public final class ResponseCache: Sendable {
   ///
   /// This is the capacity in effect: the last one that any cache of the directory was opened with or set. Lowering the
   /// value evicts before the assignment returns. A value below ``minimumDiskCapacity`` empties the disk tier, and is
-  /// logged unless it is 0. If a value cannot be applied, the cache logs why and keeps the previous one. Negative values
-  /// trap.
+  /// logged unless it is 0. If a value cannot be applied, the cache logs why and keeps the previous one. Negative
+  /// values trap.
   ///
-  /// The data file takes at least 0.8 MB and 1/128 of the size that it once had. With a lower capacity, the next process
-  /// that opens the directory alone starts with an empty disk tier.
+  /// The data file takes at least 0.8 MB and 1/128 of the size that it once had. With a lower capacity, the next
+  /// process that opens the directory alone starts with an empty disk tier.
   public var diskCapacity: Int {
     get { tiers.connection.directoryCapacity }
     set {
@@ -178,8 +178,8 @@ public final class ResponseCache: Sendable {
 
   /// Makes everything stored so far durable. Blocks.
   ///
-  /// Does not wait for background revalidation; see ``/CachingClient/CachingClient/finishBackgroundWork()``. Without a disk
-  /// tier it does nothing.
+  /// Does not wait for background revalidation; see ``/CachingClient/CachingClient/finishBackgroundWork()``. Without a
+  /// disk tier it does nothing.
   ///
   /// - Returns: False if a response that the disk tier accepted since this cache's last flush was lost or could not be
   ///   made durable. This includes responses that were lost before the disk recovered or an empty store replaced a

@@ -18,7 +18,8 @@ package protocol StorageInterceptor: AnyObject, Sendable {
   /// Looks up the response to a request under a key, which may be another than the request's.
   func lookup(_ request: CachingClientRequest, at key: RequestKey, in tiers: TieredStorage) -> InterceptedLookup
 
-  /// Returns the additions of the layer to a proposal: bytes to store with the response, and what it has prepared of it.
+  /// Returns the additions of the layer to a proposal: bytes to store with the response, and what it has prepared of
+  /// it.
   func attachment(
     of proposal: ProposedResponse, for key: RequestKey
   ) -> (bytes: [UInt8]?, prepared: (any PreparedEntry)?)

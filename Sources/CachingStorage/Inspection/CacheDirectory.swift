@@ -32,8 +32,8 @@ public final class CacheDirectory: Sendable {
     public let url: String
     /// The method of the request.
     public let method: String
-    /// The digest of a query's content and of the fields that change its meaning, as in the cache key, and the size of the
-    /// content in bytes; nil for other requests.
+    /// The digest of a query's content and of the fields that change its meaning, as in the cache key, and the size of
+    /// the content in bytes; nil for other requests.
     public let queryContent: (digest: String, byteCount: Int)?
     /// The HTTP status code; 0 for a response that is not HTTP.
     public let status: Int

@@ -4,7 +4,8 @@ import Synchronization
 ///
 /// Each load of the standard library's `AtomicLazyReference` looks up the type, which costs hundreds of instructions.
 ///
-/// The members are inlinable, because a call of a generic function of another module costs hundreds of instructions, too.
+/// The members are inlinable, because a call of a generic function of another module costs hundreds of instructions,
+/// too.
 ///
 /// `@unchecked Sendable`: the pointer changes once, atomically, and its object is `Sendable`.
 @usableFromInline

@@ -27,8 +27,8 @@ public final class CacheEntry: StoredResponseMetadata, Sendable {
   package let prepared = AtomicOnceReference<AnyObject & Sendable>()
   /// The Vary key.
   package let vary: VaryKey
-  /// For the memory tier: the point in the order of removals up to which no removal covers the response. Lookups advance
-  /// it.
+  /// For the memory tier: the point in the order of removals up to which no removal covers the response. Lookups
+  /// advance it.
   let removalToken = Atomic<RemovalToken>(0)
   /// For the memory tier: the digest of the key in the store's index; 0 if the store never had the response, or was
   /// emptied without the memory tier.
@@ -177,8 +177,8 @@ public final class CacheEntry: StoredResponseMetadata, Sendable {
 
   // MARK: The memory tier
 
-  /// Sets the position in the order of removals, and the digest of the key in the store's index; nil if no store has the
-  /// response. Call this before the response is in the memory tier.
+  /// Sets the position in the order of removals, and the digest of the key in the store's index; nil if no store has
+  /// the response. Call this before the response is in the memory tier.
   func setPosition(_ token: RemovalToken, useDigest digest: UInt64?) {
     removalToken.store(token, ordering: .relaxed)
     useDigest.store(digest ?? 0, ordering: .relaxed)

@@ -166,9 +166,9 @@ package final class MemoryTier: CopyHolder {
 
   /// Replaces the entry of a response with one that has its updated fields.
   ///
-  /// Does nothing if the entry is no longer present. With a disk tier, which then has the updated response, all variants
-  /// of the key are removed instead: a concurrent lookup may have inserted an older copy, or be about to. They are
-  /// removed as well if the new entry is too large.
+  /// Does nothing if the entry is no longer present. With a disk tier, which then has the updated response, all
+  /// variants of the key are removed instead: a concurrent lookup may have inserted an older copy, or be about to. They
+  /// are removed as well if the new entry is too large.
   func update(_ response: Entry, to entry: Entry) {
     let fits = entry.memoryByteCount <= capacityByteCount
     change(entry.key) { shard, key in

@@ -13,8 +13,8 @@ extension TieredStorage {
   /// Read this before a lookup: a purge may be applied, and the lease renewed, after the lookup.
   package var isCutOff: Bool { lease.map { !$0.isValid } ?? false }
 
-  /// Removes on this machine by `body`, and posts the removals to the other machines, if there are any. Waits for at most
-  /// 100 ms.
+  /// Removes on this machine by `body`, and posts the removals to the other machines, if there are any. Waits for at
+  /// most 100 ms.
   package func onAllMachines(_ removals: [Removal], _ body: () -> Void) {
     if let membership { membership.post(removals, body) } else { body() }
   }

@@ -98,8 +98,8 @@ public struct ResponseDirectives: Sendable, Hashable {
 
 /// The cache directives of a request (RFC 9111, sections 5.2.1 and 5.4).
 ///
-/// If a directive is repeated, the strictest one counts. A malformed `max-age` or `min-fresh` counts as zero. A malformed
-/// `max-stale` or `stale-if-error` permits no stale response.
+/// If a directive is repeated, the strictest one counts. A malformed `max-age` or `min-fresh` counts as zero. A
+/// malformed `max-stale` or `stale-if-error` permits no stale response.
 public struct RequestDirectives: Sendable, Hashable {
   /// `no-store`.
   public var noStore = false

@@ -1,9 +1,9 @@
 /// The values of header fields as text, from which the bytes of a message can be restored (RFC 9110, section 5.5).
 ///
-/// The text of valid UTF-8 is that text. In any other value, such as one in ISO 8859-1, each byte above 0x7F is a private
-/// character from U+10FE80 to U+10FEFF, whose lower eight bits are the byte. So an `ETag` in any encoding is sent back
-/// byte by byte, also after it was stored. A value in UTF-8 that contains such a character counts as one in another
-/// encoding.
+/// The text of valid UTF-8 is that text. In any other value, such as one in ISO 8859-1, each byte above 0x7F is a
+/// private character from U+10FE80 to U+10FEFF, whose lower eight bits are the byte. So an `ETag` in any encoding is
+/// sent back byte by byte, also after it was stored. A value in UTF-8 that contains such a character counts as one in
+/// another encoding.
 public enum FieldText {
   /// Returns the text of a value in a message.
   @inlinable  // For specialization: as generic code, reading a byte takes a hundred instructions.

@@ -12,8 +12,8 @@
 /// The canonical form of a host: the same text for all spellings that reach the same host.
 ///
 /// Percent-encoding is decoded (RFC 3986, section 6.2.2.2), a name in another script is in its ASCII form (RFC 5891,
-/// section 4.4), and an IPv6 address has its shortest text (RFC 5952, section 4). Letters are lowercase. A dot at the end
-/// is kept, because the name without it can be relative.
+/// section 4.4), and an IPv6 address has its shortest text (RFC 5952, section 4). Letters are lowercase. A dot at the
+/// end is kept, because the name without it can be relative.
 package enum HostName {
   /// Whether lowercasing is all that makes a host canonical.
   ///
@@ -44,9 +44,9 @@ package enum HostName {
   /// Returns the canonical form of a host as in a URL, with the brackets of an IPv6 address; `nil` if the text is not a
   /// host alone.
   ///
-  /// An IPv4 address in other forms than four decimal numbers has none, because transports differ about these, nor has an
-  /// IPv6 address with a zone, which has a meaning only on one machine. Names with other characters than letters, digits,
-  /// `-`, `.`, `_` and `~` have none, because transports refuse them.
+  /// An IPv4 address in other forms than four decimal numbers has none, because transports differ about these, nor has
+  /// an IPv6 address with a zone, which has a meaning only on one machine. Names with other characters than letters,
+  /// digits, `-`, `.`, `_` and `~` have none, because transports refuse them.
   package static func canonical(_ host: some Collection<UInt8>) -> String? {
     if host.first == UInt8(ascii: "[") { return canonicalIPv6(Array(host)) }
     // Nearly all hosts are in one piece, and need at most lowercasing.
@@ -137,8 +137,8 @@ package enum HostName {
     return letter < 6 ? letter + 10 : nil
   }
 
-  /// Returns the ASCII form of a name in another script; `nil` if it has none, or if the process has no Foundation, which
-  /// has the tables.
+  /// Returns the ASCII form of a name in another script; `nil` if it has none, or if the process has no Foundation,
+  /// which has the tables.
   private static func inASCII(_ name: [UInt8]) -> [UInt8]? {
     guard let text = String(validating: name, as: UTF8.self),
       let url = URL(string: "http://\(text)/")?.absoluteString, url.hasPrefix("http://"), url.hasSuffix("/")

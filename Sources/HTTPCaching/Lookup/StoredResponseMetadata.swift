@@ -1,7 +1,7 @@
 /// The properties of a stored response that a decision reads.
 ///
-/// `freshness`, `status` and `bodyByteCount` should be cheap. `fields` can be decoded on demand; a plain fresh hit never
-/// reads it.
+/// `freshness`, `status` and `bodyByteCount` should be cheap. `fields` can be decoded on demand; a plain fresh hit
+/// never reads it.
 public protocol StoredResponseMetadata {
   /// The stored status code; 206 for an incomplete response.
   var status: Int { get }

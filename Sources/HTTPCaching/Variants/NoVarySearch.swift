@@ -80,8 +80,8 @@ package struct URLVariation: Sendable, Hashable {
   ///
   /// Two URLs with the same text before their queries have equal results if and only if they are equivalent modulo this
   /// variation (section 6 of the draft). A query is read as `application/x-www-form-urlencoded`. If no parameter is
-  /// left, the result has no `?`. If the order does not count, parameters are sorted by name, and those of one name keep
-  /// their order. Names are sorted by their bytes in the result, because any fixed order serves.
+  /// left, the result has no `?`. If the order does not count, parameters are sorted by name, and those of one name
+  /// keep their order. Names are sorted by their bytes in the result, because any fixed order serves.
   ///
   /// - Parameter url: The text of an absolute URL.
   /// - Complexity: Linear in the URL, times the size of ``text``; sorting adds a logarithm.

@@ -11,8 +11,8 @@ public struct VaryKey: Sendable, Hashable {
     /// Values of `Accept`, `Accept-Charset`, `Accept-Encoding`, `Accept-Language`, `Origin` and `User-Agent` are stored
     /// in clear. Values of all other fields are digests, because they can be secrets. The value of `authorization` is
     /// the digest of the credentials, or `*` if the response matches requests with any credentials or none. For
-    /// `:decoded` it is the codings that were removed from the stored content, and for `:encoded` and `:part` those that
-    /// the content has.
+    /// `:decoded` it is the codings that were removed from the stored content, and for `:encoded` and `:part` those
+    /// that the content has.
     public let value: String?
 
     /// Whether ``value`` is not shown: it is a digest, or an earlier release stored it in clear.
@@ -117,8 +117,8 @@ public struct VaryKey: Sendable, Hashable {
     fields.contains { $0.name == Self.authorization && $0.value == Self.anyCredentials }
   }
 
-  /// The digest of the credentials for which alone the response is; nil for a response for everybody, and for one without
-  /// credentials.
+  /// The digest of the credentials for which alone the response is; nil for a response for everybody, and for one
+  /// without credentials.
   package var userDigest: String? {
     fields.first { $0.name == Self.authorization && $0.value != Self.anyCredentials }?.value
   }

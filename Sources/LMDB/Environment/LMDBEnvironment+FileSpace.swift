@@ -6,8 +6,8 @@ internal import SystemFiles
 extension LMDBEnvironment {
   /// Allocates disk space for pages beyond the last one, so that later commits find it even on a full disk.
   ///
-  /// Extends the file. ``releaseFreePages(from:maximumPageCount:minimumRunPageCount:)`` takes the space back. Any thread
-  /// may call this at any time. Costs a system call. Does nothing on a file system that cannot allocate space.
+  /// Extends the file. ``releaseFreePages(from:maximumPageCount:minimumRunPageCount:)`` takes the space back. Any
+  /// thread may call this at any time. Costs a system call. Does nothing on a file system that cannot allocate space.
   /// - Parameter end: The number of the page after the last one to have space.
   /// - Throws: ``LMDBError``: ``LMDBError/Code/noSpace`` or ``LMDBError/Code/quotaExceeded``. `mdb_env_get_fd`,
   ///   `fallocate`.

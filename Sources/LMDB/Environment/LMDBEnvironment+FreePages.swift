@@ -26,9 +26,9 @@ extension LMDBEnvironment {
   ///
   /// LMDB never does this. A page is released only if LMDB itself could overwrite it now: it was freed before the last
   /// commit, and before the snapshot of every reader in every process. Neither a reader nor a recovery after a power
-  /// failure can then read it. To include the pages that the last transactions freed, commit twice before the call. LMDB
-  /// writes a page completely before it reads the page again, so holes need no special care. Writing to a hole takes
-  /// disk space again.
+  /// failure can then read it. To include the pages that the last transactions freed, commit twice before the call.
+  /// LMDB writes a page completely before it reads the page again, so holes need no special care. Writing to a hole
+  /// takes disk space again.
   ///
   /// From the start of the list, also releases the pages at the end of the file that no commit has counted, and those
   /// of ``reserveFileSpace(upToPage:)``.

@@ -80,7 +80,8 @@ public final class LMDBEnvironment: @unchecked Sendable {
   /// - Throws: ``LMDBError``: ``LMDBError/Code/noSuchFile`` and other errors of the operating system;
   ///   ``LMDBError/Code/noSpace`` if the disk has no space for all of `lock.mdb`; ``LMDBError/Code/invalid`` if
   ///   `data.mdb` is not an LMDB file; ``LMDBError/Code/temporarilyUnavailable`` if transactions of an environment
-  ///   that must be closed still run; ``LMDBError/Code/versionMismatch``; ``LMDBError/Code/unsupportedLibrary``. LMDB checks little of the file and may crash on a corrupt one: see ``DataFile/inspect(path:mapByteCount:)``.
+  ///   that must be closed still run; ``LMDBError/Code/versionMismatch``; ``LMDBError/Code/unsupportedLibrary``. LMDB
+  ///   checks little of the file and may crash on a corrupt one: see ``DataFile/inspect(path:mapByteCount:)``.
   public static func open(directory: String, options: Options) throws(LMDBError) -> LMDBEnvironment {
     try EnvironmentRegistry.open(directory: directory, options: options)
   }

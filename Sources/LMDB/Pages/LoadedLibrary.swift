@@ -9,7 +9,8 @@ enum LoadedLibrary {
     return failure(major: major, minor: minor)
   }()
 
-  /// All versions 0.9 have the layout that this folder and ``LockFile`` describe. Later ones have the same library name.
+  /// All versions 0.9 have the layout that this folder and ``LockFile`` describe. Later ones have the same library
+  /// name.
   static func failure(major: CInt, minor: CInt) -> LMDBError? {
     major == 0 && minor == 9 ? nil : LMDBError(code: .unsupportedLibrary, function: "mdb_env_open")
   }

@@ -2,8 +2,8 @@ internal import CLMDB
 
 /// A read or write transaction: a consistent view of all tables.
 ///
-/// Transactions exist only within the closures of ``LMDBEnvironment/read(_:)`` and ``LMDBEnvironment/write(_:committed:)``. Only
-/// two types of this module conform.
+/// Transactions exist only within the closures of ``LMDBEnvironment/read(_:)`` and
+/// ``LMDBEnvironment/write(_:committed:)``. Only two types of this module conform.
 public protocol Transaction: ~Copyable {
   /// The number of the snapshot. `mdb_txn_id`.
   ///

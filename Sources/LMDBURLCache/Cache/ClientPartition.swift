@@ -7,8 +7,8 @@ import ResponseStore
 /// The part of a partition that separates the client certificates of caches that share a directory.
 ///
 /// An origin that knows its client by a certificate may send each client another `private` response. A partition is
-/// `client-certificate:DIGEST:`, followed by that of the program. Without a client certificate it is that of the program
-/// alone.
+/// `client-certificate:DIGEST:`, followed by that of the program. Without a client certificate it is that of the
+/// program alone.
 enum ClientPartition {
   private static let marker = "client-certificate:"
 

@@ -6,8 +6,8 @@ import FoundationNetworking
 import HTTPCaching
 import Synchronization
 
-/// The part of an `LMDBURLCache` between its caching client and the tiers: takes the response that a session's own lookup
-/// has found, and calls the methods of a subclass.
+/// The part of an `LMDBURLCache` between its caching client and the tiers: takes the response that a session's own
+/// lookup has found, and calls the methods of a subclass.
 ///
 /// `@unchecked Sendable`: the detour is set once, before the cache is used.
 final class FoundationInterceptor: StorageInterceptor, @unchecked Sendable {

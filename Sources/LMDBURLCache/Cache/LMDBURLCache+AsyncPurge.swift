@@ -25,10 +25,10 @@ extension LMDBURLCache {
   ///   - mode: Whether they are removed or become stale. Hard by default.
   ///   - timeout: The maximum time to wait for the fleet; nil, the default, for 1.25 leases and 5.25 seconds.
   /// - Returns: The number of machines that confirmed and of those that did not; nil without a fleet.
-  /// - Throws: `URLError.badURL` for a URL that cannot be cached, such as one without a scheme, and for text that is not
-  ///   one host alone, such as a host with a port, several hosts, or none. With a fleet, its error: this machine obeys the purge, but it could not be posted, or was not
-  ///   confirmed in time. If it could not be posted, this machine posts it later. Purge again to know when all machines
-  ///   obey.
+  /// - Throws: `URLError.badURL` for a URL that cannot be cached, such as one without a scheme, and for text that is
+  ///   not one host alone, such as a host with a port, several hosts, or none. With a fleet, its error: this machine
+  ///   obeys the purge, but it could not be posted, or was not confirmed in time. If it could not be posted, this
+  ///   machine posts it later. Purge again to know when all machines obey.
   @discardableResult
   public func purge(
     _ scope: PurgeScope, mode: PurgeMode = .hard, timeout: Duration? = nil

@@ -30,8 +30,8 @@ extension LMDBURLCache {
     var hasFields = false
   }
 
-  /// Returns the cache key of a request's URL and method; nil if the URL cannot be cached or its `Host` differs from the
-  /// URL's, and for a query.
+  /// Returns the cache key of a request's URL and method; nil if the URL cannot be cached or its `Host` differs from
+  /// the URL's, and for a query.
   private func urlKey(for request: URLRequest, url: URL, parts: inout SelectingParts) -> RequestKey? {
     if let fields = request.allHTTPHeaderFields, !fields.isEmpty {
       guard !url.isOtherHost(thanIn: fields) else { return nil }

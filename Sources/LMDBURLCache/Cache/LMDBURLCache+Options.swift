@@ -28,8 +28,8 @@ extension LMDBURLCache {
     ///
     /// Responses are never served across partitions. By default all requests have the same, empty partition. With a
     /// client certificate (`CurlTransport.Configuration.clientCertificate`) the partition begins with a digest of the
-    /// certificate's file, so that caches with different ones can use one directory. The digest is made when the cache is
-    /// opened, and what this closure returns follows it: `client-certificate:DIGEST:` and the closure's text.
+    /// certificate's file, so that caches with different ones can use one directory. The digest is made when the cache
+    /// is opened, and what this closure returns follows it: `client-certificate:DIGEST:` and the closure's text.
     ///
     /// The closure must be fast and deterministic. If ``rules`` name a partition field, its value becomes a part of the
     /// partition, too. It is called from any thread: once per load, and twice per task of a
@@ -85,10 +85,10 @@ extension LMDBURLCache {
     public var usesProcessCookies: Bool?
     /// The storage whose credentials answer the challenges to loads without a session; nil, the default, for none.
     ///
-    /// A load without a session may be for anyone. The 401 is then the response, unless the request has the credentials.
-    /// With a storage, the default credential that the program has put in for the challenge's protection space is sent
-    /// for all of these loads. The storage of a configuration in ``Transport/urlSession(_:)`` is not used. Loads of a
-    /// session use the storage of its configuration.
+    /// A load without a session may be for anyone. The 401 is then the response, unless the request has the
+    /// credentials. With a storage, the default credential that the program has put in for the challenge's protection
+    /// space is sent for all of these loads. The storage of a configuration in ``Transport/urlSession(_:)`` is not
+    /// used. Loads of a session use the storage of its configuration.
     ///
     ///     options.credentialStorage = .shared
     public var credentialStorage: URLCredentialStorage?
@@ -122,8 +122,8 @@ extension LMDBURLCache {
 
     /// A transport of requests to the origin.
     public enum Transport: Sendable {
-      /// The cache's own sessions with a copy of this configuration, including its cookie storage, but not its credential
-      /// storage (see ``Options/credentialStorage``).
+      /// The cache's own sessions with a copy of this configuration, including its cookie storage, but not its
+      /// credential storage (see ``Options/credentialStorage``).
       ///
       /// Later changes to the configuration have no effect.
       case urlSession(URLSessionConfiguration)

@@ -23,8 +23,8 @@ extension LMDBURLCache {
   ///
   /// `https://example.com/a` matches `/a`, `/a/b` and `/abc`.
   ///
-  /// - Parameter url: An absolute URL. For a URL that cannot be cached, such as one without a scheme, nothing is removed,
-  ///   and the log receives a line.
+  /// - Parameter url: An absolute URL. For a URL that cannot be cached, such as one without a scheme, nothing is
+  ///   removed, and the log receives a line.
   public func removeCachedResponses(withPrefix url: URL) {
     remove(validating: .prefix(url))
   }
@@ -35,16 +35,16 @@ extension LMDBURLCache {
   ///
   /// - Parameters:
   ///   - group: The group's name; case matters.
-  ///   - url: Any URL of the group's origin. For a URL that cannot be cached, nothing is removed, and the log receives a
-  ///     line.
+  ///   - url: Any URL of the group's origin. For a URL that cannot be cached, nothing is removed, and the log receives
+  ///     a line.
   public func removeCachedResponses(inGroup group: String, origin url: URL) {
     remove(validating: .group(group, origin: url))
   }
 
   /// Whether a response to a GET request for a URL is stored in either tier, fresh or stale, with any Vary key.
   ///
-  /// Responses to requests with `Authorization` or with a user in the URL do not count, unless a shared cache stored them
-  /// for everybody.
+  /// Responses to requests with `Authorization` or with a user in the URL do not count, unless a shared cache stored
+  /// them for everybody.
   ///
   /// - Complexity: The cost of a lookup.
   public func isCached(_ url: URL) -> Bool { isStored(url) }

@@ -48,9 +48,9 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   ///     still apply to the memory tier. Negative values trap.
   ///   - options: Options that are fixed for the life of the cache.
   /// - Throws: `StoreError` of the module `ResponseStore` with the cause and a remedy: the directory cannot be used,
-  ///   contains a file that is not this library's, is in use by another version of this library, or is not a file URL; the
-  ///   disk capacity is too small; a client certificate cannot be read. An error of the fleet tier, if its files in the
-  ///   directory cannot be used.
+  ///   contains a file that is not this library's, is in use by another version of this library, or is not a file URL;
+  ///   the disk capacity is too small; a client certificate cannot be read. An error of the fleet tier, if its files in
+  ///   the directory cannot be used.
   public init(directory: URL, memoryCapacity: Int, diskCapacity: Int, options: Options = Options()) throws {
     ProgramCredentials.beginRecording()
     let path = try ArgumentChecks.path(of: directory)
@@ -96,8 +96,8 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
 
   /// Opens a cache like `init(memoryCapacity:diskCapacity:diskPath:)`, in a directory or in ``defaultCachePath``.
   ///
-  /// Newer Apple systems have this initializer. With a URL that is not that of a file, the cache uses memory only and logs
-  /// a line.
+  /// Newer Apple systems have this initializer. With a URL that is not that of a file, the cache uses memory only and
+  /// logs a line.
   public convenience init(memoryCapacity: Int, diskCapacity: Int, directory: URL? = nil) {
     var (path, diskCapacity): (String?, Int) = (nil, diskCapacity)
     do {
@@ -126,8 +126,8 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
 
   /// The caching client of sessions and ``data(for:)``, for requests without Foundation's types.
   ///
-  /// It shares the fetches in flight and the counts with other clients of this cache. An adapter for another HTTP client
-  /// uses it:
+  /// It shares the fetches in flight and the counts with other clients of this cache. An adapter for another HTTP
+  /// client uses it:
   ///
   ///     let response = try await cache.client.respond(to: CachingClientRequest(head: head), over: transport)
   public var client: CachingClient<ResponseCache> { clientReference.load { CachingClient(storage) } }
@@ -164,8 +164,8 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
 
   /// The maximum size of the memory tier in bytes.
   ///
-  /// A larger response is stored on disk only. Lowering the value evicts at once. A value above 0 that no response fits is
-  /// logged. Negative values trap.
+  /// A larger response is stored on disk only. Lowering the value evicts at once. A value above 0 that no response fits
+  /// is logged. Negative values trap.
   open override var memoryCapacity: Int {
     get { storage.memoryCapacity }
     set { storage.memoryCapacity = newValue }
@@ -175,11 +175,11 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   ///
   /// This is the capacity in effect: the last one that any cache of the directory was opened with or set. Lowering the
   /// value evicts before the assignment returns. A value below ``minimumDiskCapacity`` empties the disk tier, and is
-  /// logged unless it is 0. If a value cannot be applied, the cache logs why and keeps the previous one. Negative values
-  /// trap.
+  /// logged unless it is 0. If a value cannot be applied, the cache logs why and keeps the previous one. Negative
+  /// values trap.
   ///
-  /// The data file takes at least 0.8 MB and 1/128 of the size that it once had. With a lower capacity, the next process
-  /// that opens the directory alone starts with an empty disk tier.
+  /// The data file takes at least 0.8 MB and 1/128 of the size that it once had. With a lower capacity, the next
+  /// process that opens the directory alone starts with an empty disk tier.
   open override var diskCapacity: Int {
     get { storage.diskCapacity }
     set { storage.diskCapacity = newValue }
@@ -288,8 +288,8 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
 
   // MARK: Removals
 
-  /// Removes all variants stored for a request: those of its URL for all users, also by equivalent URLs, and its queries.
-  /// For a query, removes the response to this query for the request's credentials.
+  /// Removes all variants stored for a request: those of its URL for all users, also by equivalent URLs, and its
+  /// queries. For a query, removes the response to this query for the request's credentials.
   ///
   /// When it returns, no thread or process can read them. Like all removals, it waits for the disk.
   open override func removeCachedResponse(for request: URLRequest) {
@@ -320,7 +320,8 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
     remove(.everything)
   }
 
-  /// Removes the responses that were stored, or updated by a validation, after a date. Those of exactly that time remain.
+  /// Removes the responses that were stored, or updated by a validation, after a date. Those of exactly that time
+  /// remain.
   open override func removeCachedResponses(since date: Date) {
     remove(.since(date))
   }

@@ -7,7 +7,8 @@ import Synchronization
 
 /// The Foundation responses that were made of a stored response, which later hits reuse.
 ///
-/// `@unchecked Sendable`: `userInfo` is constant, and its values are those of a `CachedURLResponse`, which is `Sendable`.
+/// `@unchecked Sendable`: `userInfo` is constant, and its values are those of a `CachedURLResponse`, which is
+/// `Sendable`.
 final class PreparedURLResponse: PreparedEntry, @unchecked Sendable {
   /// The response without an `Age` field. If two threads create it at once, the first result is kept.
   private let baseResponse = AtomicOnceReference<URLResponse>()

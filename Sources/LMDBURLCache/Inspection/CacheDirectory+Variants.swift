@@ -6,8 +6,8 @@ import ResponseStore
 
 /// The stored responses of one URL.
 extension CacheDirectory {
-  /// The maximum number of responses for single users that ``variants(of:method:content:partition:selectedBy:options:)``
-  /// returns: 128.
+  /// The maximum number of responses for single users that
+  /// ``variants(of:method:content:partition:selectedBy:options:)`` returns: 128.
   package static let maximumUserCount = 128
 
   /// Returns the keys of the newest responses to GET requests for a URL that are for one user each.
@@ -29,8 +29,8 @@ extension CacheDirectory {
 
   /// Returns the stored variants of a request's URL: first the selected one, then from new to old.
   ///
-  /// The URL may contain any characters, because it is compared as text. If no response is stored under it, those of the
-  /// URLs are returned that are equivalent to it by the No-Vary-Search of its path.
+  /// The URL may contain any characters, because it is compared as text. If no response is stored under it, those of
+  /// the URLs are returned that are equivalent to it by the No-Vary-Search of its path.
   ///
   /// - Parameters:
   ///   - url: The absolute URL.
@@ -42,8 +42,8 @@ extension CacheDirectory {
   /// - Returns: Nil if the text cannot be the URL of a stored response.
   /// Of a URL with responses for single users, the newest ``maximumUserCount`` of these are returned.
   ///
-  /// - Complexity: O(log entries) for each variant. Its body is read once, to compare the checksum. If there are responses
-  ///   for single users, O(entries).
+  /// - Complexity: O(log entries) for each variant. Its body is read once, to compare the checksum. If there are
+  ///   responses for single users, O(entries).
   package func variants(
     of url: String, method: String, content: Data? = nil, partition: String, selectedBy fields: HeaderFields,
     options: CachingOptions

@@ -20,8 +20,8 @@ extension HeaderFields {
   }
 }
 
-/// Header fields in Foundation's form: lines of the same name are joined, under the spelling of the first. A value that is
-/// not UTF-8 is shown as ISO 8859-1.
+/// Header fields in Foundation's form: lines of the same name are joined, under the spelling of the first. A value that
+/// is not UTF-8 is shown as ISO 8859-1.
 struct FoundationFields {
   private(set) var fields = [String: String](minimumCapacity: 12)
   /// A bit for each hash of a name's length and first letter. Equal names have the same bit.

@@ -6,8 +6,8 @@ import Synchronization
 
 /// Connects a `URLSession` to the caching client.
 ///
-/// Data tasks use the caching client. Upload tasks are passed to the built-in protocol: the class that would handle them
-/// without this library. Their responses then invalidate stored responses (RFC 9111, section 4.4).
+/// Data tasks use the caching client. Upload tasks are passed to the built-in protocol: the class that would handle
+/// them without this library. Their responses then invalidate stored responses (RFC 9111, section 4.4).
 ///
 /// Foundation's protocols are not `Sendable`, so the loading task refers to this object with an ``AnyThread``.
 /// Foundation starts and stops the object on the task's queue. All events are delivered there, too: completing a task
@@ -119,8 +119,8 @@ final class CachingURLProtocol: URLProtocol {
     let session = TaskReflection.session(of: task)
     var load = CachedLoad(context: context, cache: cache, task: task, session: session, prefetched: cachedResponse)
     var hop = load.firstHop(request)
-    // Only a response that the session's own lookup found can be delivered at once. `load.run` looks up the others, such
-    // as the stored GET for a HEAD.
+    // Only a response that the session's own lookup found can be delivered at once. `load.run` looks up the others,
+    // such as the stored GET for a HEAD.
     if cachedResponse != nil, var first = hop {
       if let stored = load.storedResponse(to: &first) {
         // Deliver a hit at once, on this queue.

@@ -7,8 +7,8 @@ import Synchronization
 ///
 /// This library has responded to the challenges of the load. Foundation would respond to a 401 again: it would ask the
 /// delegate a second time, and send the request past this library. Its search for a challenge needs the URL of the
-/// response, which is therefore hidden on its thread while Foundation ends the task. If a later Foundation searches in another way,
-/// a delegate is asked too often. A test would then fail.
+/// response, which is therefore hidden on its thread while Foundation ends the task. If a later Foundation searches in
+/// another way, a delegate is asked too often. A test would then fail.
 final class FinalResponse: DeliveredResponse, @unchecked Sendable {
   // Sendable like its superclass: the only variable is atomic.
   /// The thread on which Foundation ends the task, and to which the URL is hidden; 0 for none.

@@ -6,9 +6,9 @@ import Synchronization
 /// The credentials in credential storages that the program itself stored.
 ///
 /// Foundation on Linux stores each credential that a session's delegate gives, under a protection space of its own. It
-/// never finds that credential again, because it compares spaces by identity. This library compares spaces by value, and
-/// would find it for any session. This type therefore records which spaces Foundation has stored since the first cache
-/// was created. Foundation does that on the queue of a session, where no code of a program runs.
+/// never finds that credential again, because it compares spaces by identity. This library compares spaces by value,
+/// and would find it for any session. This type therefore records which spaces Foundation has stored since the first
+/// cache was created. Foundation does that on the queue of a session, where no code of a program runs.
 final class ProgramCredentials: Sendable {
   /// The record of this process. The first access begins it.
   static let shared = ProgramCredentials()

@@ -44,8 +44,8 @@ extension LMDBURLCache {
   ///
   /// Call this before the process creates its first `URLSession`. That session registers Foundation's protocol classes,
   /// and `URLSession.shared` asks the classes in the order of their registration. A call that comes too late replaces
-  /// `URLCache.shared`, and logs a line (``Options/log``), because `URLSession.shared` does not cache. Later calls replace
-  /// the shared cache, but not for a `URLSession.shared` that is in use.
+  /// `URLCache.shared`, and logs a line (``Options/log``), because `URLSession.shared` does not cache. Later calls
+  /// replace the shared cache, but not for a `URLSession.shared` that is in use.
   public static func installShared(_ cache: LMDBURLCache) {
     URLCache.shared = cache
     guard !isAskedFirst else { return }

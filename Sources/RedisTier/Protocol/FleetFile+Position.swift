@@ -5,7 +5,8 @@ import Synchronization
 
 /// The position of a machine in the log of its fleet, and the purges before it.
 ///
-/// The steps name the epoch that they are of. If another process has taken over and begun another epoch, they do nothing.
+/// The steps name the epoch that they are of. If another process has taken over and begun another epoch, they do
+/// nothing.
 extension FleetFile {
   private static let epochCount: UInt64 = 16
   private static let epochByteCount = 64
@@ -21,8 +22,8 @@ extension FleetFile {
   /// The number on this machine of the epoch of a tag.
   static func epochNumber(ofTag tag: UInt64) -> UInt64 { tag >> epochShift }
 
-  /// The purges up to a tag are in the removal log of the store, durably. Nil for a directory that has never followed the
-  /// log, or whose store was created again.
+  /// The purges up to a tag are in the removal log of the store, durably. Nil for a directory that has never followed
+  /// the log, or whose store was created again.
   func position(ofTag tag: UInt64, ofStore owner: UInt64) -> LogPosition? {
     word(Offset.owner) == owner ? position(ofTag: tag) : nil
   }
@@ -53,8 +54,8 @@ extension FleetFile {
   /// - Returns: The number of the epoch on this machine; nil if the epoch is malformed, or the position has changed.
   func begin(epoch: [UInt8], cursor: UInt64, ofStore owner: UInt64, replacing old: UInt64) -> UInt64? {
     guard epoch.count < Self.epochByteCount - 8, cursor <= Self.cursorMask else { return nil }
-    // A number of its own, so that two processes that begin epochs at once do not write to one slot. After 65,535 epochs
-    // the numbers begin again: tags of the earlier ones have left the table.
+    // A number of its own, so that two processes that begin epochs at once do not write to one slot. After 65,535
+    // epochs the numbers begin again: tags of the earlier ones have left the table.
     let count = atomic(Offset.begunEpochs).pointee.wrappingAdd(1, ordering: .sequentiallyConsistent).oldValue
     let number = count % (1 << 16 - 1) + 1
     var bytes = [UInt8](repeating: 0, count: Self.epochByteCount)
@@ -97,9 +98,9 @@ extension FleetFile {
 
   /// Announces that the removals of purges up to `cursor` are about to be requested of the store.
   ///
-  /// A removal counts in the store before it is durable, and the position moves only then. A response of another machine
-  /// that is stored in between is not covered by the removal, so it must be checked against the purge. Call this after
-  /// ``keep(_:inEpoch:)``.
+  /// A removal counts in the store before it is durable, and the position moves only then. A response of another
+  /// machine that is stored in between is not covered by the removal, so it must be checked against the purge. Call
+  /// this after ``keep(_:inEpoch:)``.
   func announce(upTo cursor: UInt64, inEpoch number: UInt64) {
     atomic(Offset.announced).pointee.max(number << Self.epochShift | cursor, ordering: .sequentiallyConsistent)
   }

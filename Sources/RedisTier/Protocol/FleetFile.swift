@@ -9,8 +9,8 @@ import SystemFiles
 ///
 /// The first page has the words of ``FleetFileLayout``. The ``UnpostedRemovals`` follow, and then a ring of the latest
 /// purges, in slots of 512 bytes. Only the follower's process writes, except at opening, in ``revokeLease()``, and in
-/// ``UnpostedRemovals/announce(_:)`` and ``UnpostedRemovals/handOver(_:)``. A process that was suspended while it followed
-/// may go on at any step after another one has taken over, so each step is harmless then.
+/// ``UnpostedRemovals/announce(_:)`` and ``UnpostedRemovals/handOver(_:)``. A process that was suspended while it
+/// followed may go on at any step after another one has taken over, so each step is harmless then.
 ///
 /// `@unchecked Sendable`: the mapping and the descriptors are constant; the words that change are atomic; a slot counts
 /// only if its number is the same before and after it was copied.

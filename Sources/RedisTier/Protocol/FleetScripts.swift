@@ -5,16 +5,16 @@ import FleetRedis
 /// Redis runs the control scripts also when its memory is full (`allow-oom`): what they store is bounded, and without
 /// them no machine has a lease.
 ///
-/// Keys of the control scripts: `ctl log acks seen wait`. Their first arguments: the connection's `run_id`, the ID for a
-/// fresh epoch, and the prefix of `done:`.
+/// Keys of the control scripts: `ctl log acks seen wait`. Their first arguments: the connection's `run_id`, the ID for
+/// a fresh epoch, and the prefix of `done:`.
 enum FleetScripts {
   /// The replication ID. It changes when a server that was a replica accepts writes again, maybe with older data.
   private static let replicationID = "(redis.call('INFO', 'replication'):match('master_replid:(%x+)') or '')"
 
   /// Checks that the user may run the commands of the control scripts on their keys, and those of shared responses.
   ///
-  /// This comes before everything else, in each script, because permissions can change at any time: a command that fails
-  /// between two others would leave keys that do not fit together, and that would begin a new epoch.
+  /// This comes before everything else, in each script, because permissions can change at any time: a command that
+  /// fails between two others would leave keys that do not fit together, and that would begin a new epoch.
   private static let controlPermissions = """
     #!lua flags=allow-oom
     local ctl, log, acks, seen, wait = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -32,8 +32,8 @@ enum FleetScripts {
 
   /// Checks that the user may run commands. Redis's own error within a script does not always name the command.
   ///
-  /// - Parameter commands: Lists in Lua, each of a key, or false for none, the minimum number of arguments after it, and
-  ///   names of commands. Some versions of Redis refuse to check a command with fewer arguments.
+  /// - Parameter commands: Lists in Lua, each of a key, or false for none, the minimum number of arguments after it,
+  ///   and names of commands. Some versions of Redis refuse to check a command with fewer arguments.
   private static func permissionCheck(_ commands: String) -> String {
     """
     if not redis.acl_check_cmd then return redis.error_reply('ERR this server is older than Redis 7.0') end
@@ -51,8 +51,8 @@ enum FleetScripts {
     """
   }
 
-  /// Checks that the control keys fit together; otherwise, also if one has another type, starts a new epoch. Any other error
-  /// ends the script.
+  /// Checks that the control keys fit together; otherwise, also if one has another type, starts a new epoch. Any other
+  /// error ends the script.
   private static let head =
     controlPermissions + """
       local function reading(command, ...)
@@ -103,8 +103,8 @@ enum FleetScripts {
       """
 
   /// Renews a node's registration. 4: node; 5: its epoch; 6: its cursor; 7: the purge at the cursor; 8: the maximum
-  /// number of entries; 9: '1' if the node has known its epoch for longer than W; 10: the name of its host. The time and
-  /// the host's name are only for ``status``. Replies, last, the number up to which all nodes have acknowledged.
+  /// number of entries; 9: '1' if the node has known its epoch for longer than W; 10: the name of its host. The time
+  /// and the host's name are only for ``status``. Replies, last, the number up to which all nodes have acknowledged.
   static let renew = Script(
     head + """
       local node, cursor, state, entries = ARGV[4], tonumber(ARGV[6]), 'other', {}

@@ -7,8 +7,8 @@ import Synchronization
 
 /// The thread that follows the fleet's log of purges for its machine, and renews the machine's lease.
 ///
-/// One process of each machine does so at a time. The others try once a second to take over, which they can when it ends
-/// or does not go on, for example because it is suspended.
+/// One process of each machine does so at a time. The others try once a second to take over, which they can when it
+/// ends or does not go on, for example because it is suspended.
 final class Follower: Sendable {
   let settings: FleetSettings
   let file: FleetFile
@@ -81,8 +81,8 @@ final class Follower: Sendable {
 
   /// Waits for purges on a connection, until the follower stops.
   ///
-  /// Nothing else is interrupted: Redis could execute a renewal whose connection was interrupted after the machine has left,
-  /// which would register it again.
+  /// Nothing else is interrupted: Redis could execute a renewal whose connection was interrupted after the machine has
+  /// left, which would register it again.
   func waitForPurge(
     on connection: RedisConnection, _ wait: () throws(RedisTierError) -> Void
   ) throws(RedisTierError) {

@@ -92,8 +92,8 @@ final class FollowerSession {
     /// The difference of Redis's wall clock from this machine's, in seconds.
     var clockDifference: Double
     var purges: [Purge]
-    /// The number of the last purge that all registered machines have confirmed; 0 if another machine may have a lease of
-    /// an earlier epoch.
+    /// The number of the last purge that all registered machines have confirmed; 0 if another machine may have a lease
+    /// of an earlier epoch.
     var confirmed: UInt64
     /// Whether another machine has renewed with this one's ID: then one of them was copied while it ran.
     var isOfCopy: Bool

@@ -36,8 +36,8 @@ final class PurgePoster: Sendable {
   /// Posts a purge and waits until all machines obey it.
   ///
   /// - Parameters:
-  ///   - timeout: The maximum time to wait; nil for *W* and 5 seconds. Resolving the server's name, and the closure that
-  ///     returns the password, can take longer.
+  ///   - timeout: The maximum time to wait; nil for *W* and 5 seconds. Resolving the server's name, and the closure
+  ///     that returns the password, can take longer.
   ///   - onWait: Called several times a second while it waits.
   func purge(
     _ purge: Purge, timeout: Duration?, onWait: (PurgeWait) -> Void = { _ in }
@@ -161,7 +161,8 @@ final class PurgePoster: Sendable {
       isMature: try reply[2].asInteger() == 1, nodes: try reply[3].asPairs())
   }
 
-  /// A scope by the clock of Redis, from which no machine's clock differs by more than the tolerance, unless it says so.
+  /// A scope by the clock of Redis, from which no machine's clock differs by more than the tolerance, unless it says
+  /// so.
   private func fleetScope(
     _ scope: RemovalScope, on connection: RedisConnection, timeout: Duration?
   ) throws(RedisTierError) -> RemovalScope {

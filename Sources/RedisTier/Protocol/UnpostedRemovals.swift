@@ -6,12 +6,12 @@ import SystemFiles
 
 /// The removals of a machine that other machines may not obey yet: a part of the fleet file.
 ///
-/// A removal is pending until the machine's follower has received it from the fleet's log. While one is, no process of the
-/// machine uses a response of another machine. The process that removes also posts; if it does not, for example because
-/// Redis is unreachable or the process was killed, the follower posts.
+/// A removal is pending until the machine's follower has received it from the fleet's log. While one is, no process of
+/// the machine uses a response of another machine. The process that removes also posts; if it does not, for example
+/// because Redis is unreachable or the process was killed, the follower posts.
 ///
-/// A received removal stays until each machine obeys it, or its lease has ended. If another epoch begins before, the log may
-/// have lost it, and it is pending again. So it reaches the other machines even if its process has ended.
+/// A received removal stays until each machine obeys it, or its lease has ended. If another epoch begins before, the
+/// log may have lost it, and it is pending again. So it reaches the other machines even if its process has ended.
 ///
 /// Bit sets show the used slots. A removal is complete when its bit is set in `pending` or `received`.
 struct UnpostedRemovals {
@@ -160,10 +160,10 @@ struct UnpostedRemovals {
   ///
   /// - Parameters:
   ///   - epoch: The epoch of the machine, in which a renewal was answered.
-  ///   - confirmed: The number of the last purge that all machines have confirmed, if none can have a lease of an earlier
-  ///     epoch; otherwise 0.
-  ///   - start: When the renewal was sent. A removal that was received longer ago than `wait` was in the log all the time,
-  ///     so no machine has a lease from before it.
+  ///   - confirmed: The number of the last purge that all machines have confirmed, if none can have a lease of an
+  ///     earlier epoch; otherwise 0.
+  ///   - start: When the renewal was sent. A removal that was received longer ago than `wait` was in the log all the
+  ///     time, so no machine has a lease from before it.
   func settle(inEpoch epoch: UInt64, confirmedUpTo confirmed: UInt64, renewedAt start: UInt64, wait: UInt64) {
     forEach(in: Offset.received) { index in
       guard !contains(index, in: Offset.pending) else { return }

@@ -107,8 +107,8 @@ struct StoreCheck {
     database.index.current?.releaseResidentPages()
   }
 
-  /// The bytes that are read between two releases. A page fault in the index maps 16 of its pages, so after more records
-  /// all of it would be resident.
+  /// The bytes that are read between two releases. A page fault in the index maps 16 of its pages, so after more
+  /// records all of it would be resident.
   private static let releasedByteCount = 2 << 20
 
   // MARK: Heads and bodies

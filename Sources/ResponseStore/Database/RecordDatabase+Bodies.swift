@@ -73,8 +73,8 @@ extension RecordDatabase {
 
   // MARK: In several transactions
 
-  /// Returns the ID of a new body, and records that this process writes its chunks. ``insert(_:_:in:body:writtenBodyID:replacing:changes:in:)``
-  /// ends that.
+  /// Returns the ID of a new body, and records that this process writes its chunks.
+  /// ``insert(_:_:in:body:writtenBodyID:replacing:changes:in:)`` ends that.
   func beginBody(changes: inout RecordChanges, in transaction: borrowing WriteTransaction) throws(LMDBError) -> UInt64 {
     let bodyID = changes.counters.takeNumber()
     try meta.put(UnfinishedBody.encode(processID: getpid()), for: MetaKey.partial(bodyID), in: transaction)
@@ -87,7 +87,8 @@ extension RecordDatabase {
     orphanedBodies.note(bodyID)
   }
 
-  /// Deletes some chunks of an orphaned body. Returns true if none is left, or if the body has a record header after all.
+  /// Deletes some chunks of an orphaned body. Returns true if none is left, or if the body has a record header after
+  /// all.
   func removeOrphanedBody(
     _ bodyID: UInt64, pageCount: Int, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> Bool {

@@ -85,8 +85,8 @@ extension RecordDatabase {
   ///   - start: The first row to examine.
   ///   - limit: The maximum number of rows to return.
   ///   - examinedLimit: The maximum number of rows to examine; no limit by default.
-  /// - Returns: The rows in the order of the table, the row to continue from (nil at the end), and the number of examined
-  ///   rows.
+  /// - Returns: The rows in the order of the table, the row to continue from (nil at the end), and the number of
+  ///   examined rows.
   func rows(
     of selection: RemovalSelection? = nil, from start: DateKey, limit: Int, examinedLimit: Int = .max,
     in transaction: borrowing some Transaction & ~Copyable

@@ -6,8 +6,8 @@ import LMDB
 ///
 /// Immutable after opening, except for the members that the write lock guards. Any thread can use it.
 ///
-/// `@unchecked Sendable`: `digestSecret` is never changed. `addedRows` and `nextEmptySegment` are accessed only with the
-/// write lock.
+/// `@unchecked Sendable`: `digestSecret` is never changed. `addedRows` and `nextEmptySegment` are accessed only with
+/// the write lock.
 final class RecordDatabase: @unchecked Sendable {
   let environment: LMDBEnvironment
   /// Row ID → ``RecordHeader``.

@@ -2,8 +2,8 @@ import LMDB
 
 /// Reads the leaves of the record logs ahead of a scan in the order of rows.
 ///
-/// If the data file is larger than memory, records come from the disk, which delivers single pages much more slowly than
-/// large pieces.
+/// If the data file is larger than memory, records come from the disk, which delivers single pages much more slowly
+/// than large pieces.
 struct RecordReadAhead: Sendable {
   private var logs = Band.all.map { ReadAhead(table: RecordLogs.table(of: $0)) }
   private var lastRowIDs = [UInt64](repeating: 0, count: Band.count)

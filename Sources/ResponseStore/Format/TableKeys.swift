@@ -23,7 +23,8 @@ enum LittleEndianUInt64Codec: ValueCodec {
   }
 }
 
-/// The key of `dates`: the time of the last update or of storing, and the row ID. Big endian, so that byte order is time order.
+/// The key of `dates`: the time of the last update or of storing, and the row ID. Big endian, so that byte order is
+/// time order.
 struct DateKey: Hashable, Comparable {
   /// See ``SortableTimestamp``.
   var time: UInt64

@@ -5,8 +5,8 @@ import SystemFiles
 
 /// The index of a directory: complete and in use, or absent.
 ///
-/// While it is absent, the disk tier is off: lookups miss, and no transaction changes records. ``IndexMaintainer`` builds
-/// it. See ``RecordIndex`` for the file in use.
+/// While it is absent, the disk tier is off: lookups miss, and no transaction changes records. ``IndexMaintainer``
+/// builds it. See ``RecordIndex`` for the file in use.
 ///
 /// Lookups on any thread use its ``mapping``. The holder of the database's write lock calls the rest, unless stated
 /// otherwise.
@@ -67,8 +67,8 @@ final class IndexFile: @unchecked Sendable {
   ///
   /// A file that does not match the last commit is no longer used.
   ///
-  /// - Throws: ``LMDBError`` if there is no index, or if this process cannot map it. Then the transaction must not change
-  ///   records. If there is an index, it must not commit at all.
+  /// - Throws: ``LMDBError`` if there is no index, or if this process cannot map it. Then the transaction must not
+  ///   change records. If there is an index, it must not commit at all.
   func begin(transactionID: UInt64) throws(LMDBError) {
     addedCount = 0
     guard !isAbsent else { throw absence }
@@ -155,8 +155,8 @@ final class IndexFile: @unchecked Sendable {
 
   /// Creates a file for a number of records while there is no index. Any thread can call it.
   ///
-  /// - Throws: ``LMDBError`` if there is no space, or a limit of this process prevents it. It is also the error of later
-  ///   transactions, until a file could be created.
+  /// - Throws: ``LMDBError`` if there is no space, or a limit of this process prevents it. It is also the error of
+  ///   later transactions, until a file could be created.
   func create(recordCount: Int) throws(LMDBError) -> NewIndexFile {
     // Free the space of an unusable file before the new one takes its own.
     if isAbsent, isInPlace() { unlink(path) }

@@ -2,8 +2,8 @@ import Glibc
 
 /// The layout of the index file in the machine's byte order: a header page, the journal, the cells, and the ghosts.
 ///
-/// Every word is read and written atomically. The page cache keeps the words when a process dies. Nothing syncs them, so
-/// the file is used only during one boot of the machine.
+/// Every word is read and written atomically. The page cache keeps the words when a process dies. Nothing syncs them,
+/// so the file is used only during one boot of the machine.
 enum IndexLayout {
   static let fileName = "LMDBURLCache.index"
   /// `LMBCIDX5` on a little-endian machine. The last digit is the version of this layout.
@@ -160,8 +160,8 @@ struct IndexEntry: Hashable {
 
   /// The exponent of the size in eviction's priority.
   ///
-  /// With 1, eviction keeps the largest number of records. A lower exponent keeps more large ones, so that more bytes and
-  /// fewer requests are answered from the store. `Benchmarks/EVICTION-RESULTS.md` compares exponents.
+  /// With 1, eviction keeps the largest number of records. A lower exponent keeps more large ones, so that more bytes
+  /// and fewer requests are answered from the store. `Benchmarks/EVICTION-RESULTS.md` compares exponents.
   static let sizeExponent = 0.85
 
   /// The float 2⁻⁴⁰ without its lower 9 bits. A lower inflation counts as 0.

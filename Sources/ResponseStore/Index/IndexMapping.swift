@@ -5,8 +5,8 @@ import SystemFiles
 
 /// The index file as this process has mapped it, for lookups on any thread.
 ///
-/// All processes share the number of the file in use, or 0 if there is none. A process that has mapped another file maps
-/// the present one at its next lookup.
+/// All processes share the number of the file in use, or 0 if there is none. A process that has mapped another file
+/// maps the present one at its next lookup.
 ///
 /// `@unchecked Sendable`: `pointer` points to an index that `indexes` keeps for as long as this object lives.
 final class IndexMapping: @unchecked Sendable {
@@ -135,8 +135,8 @@ final class IndexMapping: @unchecked Sendable {
 
   /// Unmaps files that were replaced before the last call, which releases their disk space.
   ///
-  /// A lookup that has used such a file all the time finds no further record in it. It then sees that the file is not in
-  /// use, and looks again.
+  /// A lookup that has used such a file all the time finds no further record in it. It then sees that the file is not
+  /// in use, and looks again.
   func retireOlder() {
     indexes.withLock { mapped in
       for index in mapped.all[mapped.retiredCount..<mapped.olderCount] { index.retire() }

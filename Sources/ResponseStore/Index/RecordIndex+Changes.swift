@@ -116,8 +116,8 @@ extension RecordIndex {
     return true
   }
 
-  /// Adds all records, with their uses, to another file that no other thread uses yet. Returns false if there is no free
-  /// cell.
+  /// Adds all records, with their uses, to another file that no other thread uses yet. Returns false if there is no
+  /// free cell.
   ///
   /// Homes ascend with the tags, so both files are passed once from the beginning to the end. Ghosts are not copied: an
   /// evicted record that is stored again then starts with a use count of 1.

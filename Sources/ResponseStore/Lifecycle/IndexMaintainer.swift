@@ -109,7 +109,8 @@ struct IndexMaintainer: Sendable {
 
   // MARK: Replacing
 
-  /// Makes space for new records before their transaction. A large index that is not full is left to the eviction thread.
+  /// Makes space for new records before their transaction. A large index that is not full is left to the eviction
+  /// thread.
   func makeSpace(for count: Int) {
     guard let cellCount = index.wantedCellCount(adding: count), let present = index.current else { return }
     if present.cellCount <= Self.directCellCount || !present.hasSpace(for: count) {

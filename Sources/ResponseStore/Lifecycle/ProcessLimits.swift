@@ -13,8 +13,8 @@ enum ProcessLimits {
 
   /// Throws if a limit of this process prevents a store from being opened, or from using its whole capacity.
   ///
-  /// Checking first keeps a half-opened store from harming others: without a descriptor for a file of the directory, the
-  /// file would look missing and be replaced. Costs some ten microseconds.
+  /// Checking first keeps a half-opened store from harming others: without a descriptor for a file of the directory,
+  /// the file would look missing and be replaced. Costs some ten microseconds.
   /// - Parameters:
   ///   - mapByteCount: The size of the map.
   ///   - fileByteCount: The size of the largest file that the store will write; 0 if it writes none.

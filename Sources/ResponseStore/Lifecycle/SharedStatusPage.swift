@@ -14,8 +14,8 @@ final class SharedStatusPage: @unchecked Sendable {
 
   /// The words, by their offsets in the page.
   enum Word: Int {
-    /// The number of the generation in use; see ``StoreDirectory``. Every lookup reads this word, so it has a cache line
-    /// of its own.
+    /// The number of the generation in use; see ``StoreDirectory``. Every lookup reads this word, so it has a cache
+    /// line of its own.
     case generation = 0
     /// The inode of the PID namespace of the processes that have the directory open; 0 if unknown.
     case processNamespace = 192
@@ -26,12 +26,13 @@ final class SharedStatusPage: @unchecked Sendable {
     case crashCount = 216
     /// 1 after a crash that is not counted yet, and while a process that is alone opens the data.
     case hasCrashed = 224
-    /// How often a generation was opened since no other process used it, including that. Change both words with the open
-    /// lock.
+    /// How often a generation was opened since no other process used it, including that. Change both words with the
+    /// open lock.
     case openCount = 232
     /// The generation that ``openCount`` counts.
     case openedGeneration = 240
-    /// The version of the storage format that the processes have which use the directory, or used it last; 0 before version
+    /// The version of the storage format that the processes have which use the directory, or used it last; 0 before
+    /// version
     /// 7. The word has the same place in every later version.
     case format = 248
     /// The number of the index file in use; see ``IndexMapping``. 0 if there is none, and the disk tier is off. The

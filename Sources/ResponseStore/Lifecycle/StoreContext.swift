@@ -108,8 +108,8 @@ final class StoreContext: Sendable {
   @inline(__always)
   var isGenerationInUse: Bool { statusPage[.generation] == generation }
 
-  /// Whether a response with No-Vary-Search may be stored. While no process has stored one in this generation, a miss of
-  /// a URL needs no lookup for equivalent ones. Costs a load.
+  /// Whether a response with No-Vary-Search may be stored. While no process has stored one in this generation, a miss
+  /// of a URL needs no lookup for equivalent ones. Costs a load.
   @inline(__always)
   var mayHaveEquivalentURLs: Bool { statusPage[.plainGeneration] != generation + 1 }
 
@@ -189,8 +189,8 @@ final class StoreContext: Sendable {
 
   /// Fails the store because of an error after which it cannot go on. Returns false for other errors.
   ///
-  /// After `MDB_PANIC` this process has to open the data again. LMDB reports it when it could not write a meta page. The
-  /// data is intact then, and other processes go on.
+  /// After `MDB_PANIC` this process has to open the data again. LMDB reports it when it could not write a meta page.
+  /// The data is intact then, and other processes go on.
   func fail(after error: LMDBError) -> Bool {
     switch error.code {
     case .panic: goOffline("\(error)")
@@ -225,11 +225,12 @@ final class StoreContext: Sendable {
 
   /// Waits like `Monitor.wait`, but returns nil after a stall of ``ResponseStore/Options/stallTimeout``.
   ///
-  /// A stall is a time in which no process commits. Returns at most an eighth of the timeout after the end of the stall.
+  /// A stall is a time in which no process commits. Returns at most an eighth of the timeout after the end of the
+  /// stall.
   ///
-  /// - Parameter countsSteps: Whether calls of ``noteProgress()`` end a stall, too. Choosing victims or reclaiming pages
-  ///   may take longer than a commit. A caller that waits for the writer must not count them: the eviction thread wakes
-  ///   up every few seconds, also while no process can commit.
+  /// - Parameter countsSteps: Whether calls of ``noteProgress()`` end a stall, too. Choosing victims or reclaiming
+  ///   pages may take longer than a commit. A caller that waits for the writer must not count them: the eviction thread
+  ///   wakes up every few seconds, also while no process can commit.
   func waitUnlessStalled<Value, R>(
     _ monitor: Monitor<Value>, timeout: Duration? = nil, countsSteps: Bool = false, for body: (inout Value) -> R?
   ) -> R? {

@@ -23,7 +23,8 @@ extension StoreDirectory {
     }
   }
 
-  /// Marks the directory as this library's. Call this before there is data, which would look foreign without the marker.
+  /// Marks the directory as this library's. Call this before there is data, which would look foreign without the
+  /// marker.
   func writeMarker() throws(StoreError) {
     guard !hasFile(Self.markerName) else { return }
     try write(Self.markerText, to: Self.markerName)

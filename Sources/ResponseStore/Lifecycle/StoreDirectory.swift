@@ -206,7 +206,8 @@ final class StoreDirectory: @unchecked Sendable {
   /// Only then can corrupt pages have crashed it. A clean end resets the count, and so does a minute of service. Call
   /// this while no other process uses the directory, before LMDB opens the lock file and clears its traces.
   ///
-  /// - Parameter isInspection: Whether the crash is left to be counted by the next process that opens the store for use.
+  /// - Parameter isInspection: Whether the crash is left to be counted by the next process that opens the store for
+  ///   use.
   func countCrash(isInspection: Bool) {
     guard let flag = statusPage else { return }
     if AbandonedTransaction.isRecorded(inLockFile: dataPath(of: "lock.mdb")) { flag[.hasCrashed] = 1 }

@@ -2,8 +2,8 @@ import CacheActivity
 import Glibc
 import LMDB
 
-/// Opens a store: determines whether other processes use the directory, and checks and opens the data. If it is unusable,
-/// ends its generation, and creates the next one.
+/// Opens a store: determines whether other processes use the directory, and checks and opens the data. If it is
+/// unusable, ends its generation, and creates the next one.
 ///
 /// A store that is only inspected is opened in the same way, except that nothing is created, repaired or replaced.
 struct StoreOpener {
@@ -175,8 +175,8 @@ struct StoreOpener {
     }
   }
 
-  /// Throws if the processes that used the directory last had another format. A store that is used finds that out in the
-  /// data, and replaces them.
+  /// Throws if the processes that used the directory last had another format. A store that is used finds that out in
+  /// the data, and replaces them.
   private func checkFormat() throws(StoreError) {
     guard let format = directory.recordedFormat, format != StorageFormat.version else { return }
     throw unsupportedFormat(format == 0 ? "an earlier format" : "format \(format)")

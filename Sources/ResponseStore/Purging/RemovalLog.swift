@@ -14,8 +14,8 @@ import SystemFiles
 /// the frame becomes free.
 ///
 /// A process can end between the two. Its removal must then never come into force, because other processes have served
-/// responses since. ``RemovalClaims`` tells such an abandoned removal. Before a higher number is published, the frame is
-/// overwritten with a removal of nothing.
+/// responses since. ``RemovalClaims`` tells such an abandoned removal. Before a higher number is published, the frame
+/// is overwritten with a removal of nothing.
 ///
 /// `@unchecked Sendable`: the mapping and the descriptor are constant. Shared words are accessed atomically, and a
 /// frame is valid only if its checksum matches.
@@ -89,8 +89,8 @@ final class RemovalLog: @unchecked Sendable {
     unlink(temporary)
     let file = LockDescriptor(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode: 0o600)
     guard let file else { throw .system(errno) }
-    // Written now, so that a removal needs no space on a full disk. Writing the zeros also keeps its sync from waiting for
-    // the file system's journal, as a first write to allocated blocks does.
+    // Written now, so that a removal needs no space on a full disk. Writing the zeros also keeps its sync from waiting
+    // for the file system's journal, as a first write to allocated blocks does.
     var content = [UInt64](repeating: 0, count: byteCount(frameCount: frameCount) / 8)
     content[..<3] = [magic, owner, UInt64(frameCount)]
     MappedFileBlocks.prepareEmptyFile(file.number)

@@ -1,6 +1,7 @@
 /// Selects the rows of `dates` whose records tombstones may cover, without reading the records.
 ///
-/// The value of such a row has a tag of the host. Hosts can have the same tag, so the caller compares the complete keys.
+/// The value of such a row has a tag of the host. Hosts can have the same tag, so the caller compares the complete
+/// keys.
 struct RemovalSelection {
   /// The first row that can be selected.
   let start: DateKey

@@ -51,8 +51,8 @@ extension ResponseStore {
     try throwIfFailed()
   }
 
-  /// Throws if this process cannot write to the removal log. A removal that could not be logged would fail the store for
-  /// all processes.
+  /// Throws if this process cannot write to the removal log. A removal that could not be logged would fail the store
+  /// for all processes.
   private func checkRemovable() throws(StoreError) {
     try context.storeDirectory.checkWritable()
     try ProcessLimits.checkFileSize(
@@ -71,8 +71,8 @@ extension ResponseStore {
   /// Costs one sync for up to 256 keys. Waits while the removal log has little space left, because a removal that finds
   /// none for long fails the store.
   ///
-  /// - Throws: ``StoreError`` if no process applies the logged removals, or if the removals could not be logged, and the
-  ///   store failed because of that. Only the first of the keys may have been removed then.
+  /// - Throws: ``StoreError`` if no process applies the logged removals, or if the removals could not be logged, and
+  ///   the store failed because of that. Only the first of the keys may have been removed then.
   package func removeOrThrow(_ keys: [RequestKey], _ effect: RemovalEffect) throws(StoreError) {
     try checkRemovable()
     let log = context.removalLog

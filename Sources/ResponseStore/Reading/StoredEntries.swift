@@ -3,7 +3,8 @@ public import FoundationEssentials
 public import HTTPCaching
 import LMDB
 
-/// The stored entries of a store, read in batches of up to 1,024. The records of key spaces are not responses, and left out.
+/// The stored entries of a store, read in batches of up to 1,024. The records of key spaces are not responses, and left
+/// out.
 ///
 /// Each batch is read in a transaction of its own. Nothing is held between two elements, so the loop's body may take
 /// long. Entries that are stored, removed or moved by eviction in the meantime may be missing; in the order

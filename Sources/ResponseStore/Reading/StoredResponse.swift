@@ -6,8 +6,8 @@ import HTTPCaching
 ///
 /// Copies of this value share the bytes. Properties are decoded from the bytes at each call.
 ///
-/// `@unchecked Sendable`: a pending write is `Sendable`, and the memory of a copy is filled before it is shared, and then
-/// never changed.
+/// `@unchecked Sendable`: a pending write is `Sendable`, and the memory of a copy is filled before it is shared, and
+/// then never changed.
 public struct StoredResponse: @unchecked Sendable, StoredResponseMetadata {
   private let source: Source
 

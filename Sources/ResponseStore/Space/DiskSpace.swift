@@ -132,10 +132,11 @@ final class DiskSpace: Sendable {
     }
   }
 
-  /// Enlarges the map to the size for a capacity, unless it is already larger, and the data file to the size of the map.
+  /// Enlarges the map to the size for a capacity, unless it is already larger, and the data file to the size of the
+  /// map.
   ///
-  /// The file is as long as the map, with holes. A commit may count pages at the end that liblmdb never wrote, and a file
-  /// without them would be like a truncated one.
+  /// The file is as long as the map, with holes. A commit may count pages at the end that liblmdb never wrote, and a
+  /// file without them would be like a truncated one.
   ///
   /// - Parameter extendsFile: False for a store that is only inspected.
   func growMap(toCapacity capacity: Int, extendsFile: Bool = true) throws(LMDBError) {

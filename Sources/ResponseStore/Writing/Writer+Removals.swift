@@ -37,8 +37,8 @@ extension Writer {
   ///
   /// - Parameter budget: The number of records that may be examined; reduced by those that were.
   /// - Returns: The number of deleted records, and whether the removal is applied. If not, the next transaction
-  ///   continues with it: the removal of a key or a resource never becomes a tombstone, because its few records are found
-  ///   at once.
+  ///   continues with it: the removal of a key or a resource never becomes a tombstone, because its few records are
+  ///   found at once.
   private func apply(
     _ tombstone: Tombstone, budget: inout Int, changes: inout RecordChanges, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) -> (removed: Int, isApplied: Bool) {

@@ -254,8 +254,8 @@ struct Writer: Sendable {
     write.applying(context.removals.effect(on: write))
   }
 
-  /// Deletes the older record that a removed or discarded write replaces, because it must not reappear: also the record of
-  /// a removed update, which this process has read with the update.
+  /// Deletes the older record that a removed or discarded write replaces, because it must not reappear: also the record
+  /// of a removed update, which this process has read with the update.
   func removeSupersededVariant(
     _ write: PendingWrite, changes: inout RecordChanges, result: inout WriteResult,
     in transaction: borrowing WriteTransaction

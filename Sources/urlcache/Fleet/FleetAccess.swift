@@ -61,8 +61,8 @@ enum FleetAccess {
 
   /// Returns the tier of ``machineOptions``; nil without `--fleet`. Asks Redis for the length of the fleet's leases.
   ///
-  /// - Throws: `UsageError`; `ToolError` if a file cannot be read; `RedisTierError` if Redis cannot be reached, or knows
-  ///   no fleet of this name.
+  /// - Throws: `UsageError`; `ToolError` if a file cannot be read; `RedisTierError` if Redis cannot be reached, or
+  ///   knows no fleet of this name.
   static func tier(_ arguments: Arguments) throws -> RedisTier? {
     guard let url = arguments.value("fleet") else {
       for option in machineOptions where arguments.has(option.name) {

@@ -17,8 +17,8 @@ enum ConformanceTables {
 
 /// RFC 9111 and its companions, end to end.
 ///
-/// Each case runs over a `URLSession` and `data(for:)`, and with the decisions alone if possible. At the end the numbers
-/// of met requirements are printed.
+/// Each case runs over a `URLSession` and `data(for:)`, and with the decisions alone if possible. At the end the
+/// numbers of met requirements are printed.
 ///
 /// Serialized: the cases share a clock. Each has its own origin and session.
 @Suite("HTTP conformance", .serialized)

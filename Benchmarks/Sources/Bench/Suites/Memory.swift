@@ -3,8 +3,8 @@ import FoundationNetworking
 import LMDBURLCache
 import Synchronization
 
-/// The memory and the open descriptors after many requests, some of them cancelled, and the memory while a large body is
-/// streamed.
+/// The memory and the open descriptors after many requests, some of them cancelled, and the memory while a large body
+/// is streamed.
 struct Memory {
   let report: Report
   let scratch: Scratch

@@ -9,10 +9,10 @@ import Synchronization
 
 /// Throughput and CPU time of misses: concurrent callers request new URLs, and each response is stored.
 ///
-/// Also for the tasks of a session that caches, over libcurl and over Foundation, and as values without Foundation's types.
-/// Compared with a `URLSession` without a cache, with the transport without a cache, and with the C baseline on libcurl,
-/// which store nothing. The transport without a cache is the limit for any cache in Swift tasks over this thread. nginx
-/// uses the same processors.
+/// Also for the tasks of a session that caches, over libcurl and over Foundation, and as values without Foundation's
+/// types. Compared with a `URLSession` without a cache, with the transport without a cache, and with the C baseline on
+/// libcurl, which store nothing. The transport without a cache is the limit for any cache in Swift tasks over this
+/// thread. nginx uses the same processors.
 struct Misses {
   let report: Report
   let scratch: Scratch

@@ -4,8 +4,8 @@ import FoundationNetworking
 import HTTPCaching
 import LMDBURLCache
 
-/// Hits in memory as values, without Foundation's requests and responses, compared with `data(for:)`: from the URL to the
-/// response. Each hit makes its request.
+/// Hits in memory as values, without Foundation's requests and responses, compared with `data(for:)`: from the URL to
+/// the response. Each hit makes its request.
 struct Values {
   let report: Report
   let scratch: Scratch

@@ -4,9 +4,9 @@ import LMDBURLCache
 
 /// CPU time of hits while `urlcache log --follow` watches the directory, compared with a directory that is not watched.
 ///
-/// Two caches have the same responses, and their rounds alternate. Each of them is watched in one third of the rounds, so
-/// that other differences between them do not count. In the first third no cache is watched: the ratio of these rounds
-/// shows how far a median is from 1 without any cause.
+/// Two caches have the same responses, and their rounds alternate. Each of them is watched in one third of the rounds,
+/// so that other differences between them do not count. In the first third no cache is watched: the ratio of these
+/// rounds shows how far a median is from 1 without any cause.
 struct Watched {
   let report: Report
   let scratch: Scratch

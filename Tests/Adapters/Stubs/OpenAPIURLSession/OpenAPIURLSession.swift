@@ -1,4 +1,5 @@
-// The declarations of swift-openapi-urlsession 1.3.0 that the adapters use. On Linux it loads whole bodies in data tasks.
+// The declarations of swift-openapi-urlsession 1.3.0 that the adapters use. On Linux it loads whole bodies in data
+// tasks.
 import Foundation
 import FoundationNetworking
 import HTTPTypes

@@ -4,8 +4,8 @@ import StoreContract
 
 /// Opens stores with corrupt, truncated and foreign files.
 ///
-/// No start may return a wrong byte or trap in Swift code. After a failed store the next start must work, and after three
-/// crashes in liblmdb the fourth. The series counts the runs without a log line.
+/// No start may return a wrong byte or trap in Swift code. After a failed store the next start must work, and after
+/// three crashes in liblmdb the fourth. The series counts the runs without a log line.
 struct DamageSeries {
   static let keyCount = 400
   static let capacity = 8 << 20

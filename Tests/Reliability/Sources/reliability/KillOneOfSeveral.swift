@@ -151,7 +151,8 @@ final class FlushCounts: @unchecked Sendable {
     for index in 2...3 { words[index + 2 * number].store(0, ordering: .sequentiallyConsistent) }
   }
 
-  /// Waits until each process has ended a flush that it begins from now on. Returns those that do not within 30 seconds.
+  /// Waits until each process has ended a flush that it begins from now on. Returns those that do not within 30
+  /// seconds.
   func stuck(among numbers: Set<Int>) -> Set<Int> {
     let deadline = now() + 30
     let targets = numbers.map { (number: $0, count: begun($0) + 1) }

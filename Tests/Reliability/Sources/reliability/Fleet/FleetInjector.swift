@@ -102,8 +102,8 @@ final class FleetInjector: Sendable {
       pause(upTo: duration * 2, &random)
       host.proxy.restore()
     case .latePost:
-      // What is sent meanwhile arrives within the time limit of a command, but later than what is sent after it. By then
-      // the other machines have renewed their leases, and can no longer learn of it.
+      // What is sent meanwhile arrives within the time limit of a command, but later than what is sent after it. By
+      // then the other machines have renewed their leases, and can no longer learn of it.
       host.proxy.slow(requests: 1_800_000, replies: 0)
       pause(from: 0.1, upTo: 0.5, &random)
       host.proxy.restore()

@@ -2,8 +2,8 @@ import StoreContract
 
 /// The ledger of the series `fleet`, with what its machines count.
 ///
-/// The origin takes a position for each response, and another one when it confirms that a response is current. No request
-/// that begins after a purge has returned may get a response from before the purge was called.
+/// The origin takes a position for each response, and another one when it confirms that a response is current. No
+/// request that begins after a purge has returned may get a response from before the purge was called.
 extension Ledger {
   /// The shared counts.
   enum FleetCount: Int {

@@ -117,8 +117,8 @@ final class LongRunClients: Sendable {
 
   /// Runs a task with a completion handler.
   ///
-  /// Cancelling Foundation's own async methods can block all sessions, and so can `cancel()` on a thread that runs Swift
-  /// tasks.
+  /// Cancelling Foundation's own async methods can block all sessions, and so can `cancel()` on a thread that runs
+  /// Swift tasks.
   private static func data(for request: URLRequest, _ session: URLSession) async throws {
     let task = Mutex<URLSessionDataTask?>(nil)
     try await withTaskCancellationHandler {

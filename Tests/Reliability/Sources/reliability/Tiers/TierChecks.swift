@@ -3,8 +3,8 @@ import StoreContract
 
 /// The checks of the series `tiers` for each response that a lookup or a load returns.
 ///
-/// The ledger uses only facts that were known before the lookup began. A response that the origin sent after a purge was
-/// called is new. The memory tiers of another process return an older response until it is stale. The caches of one
+/// The ledger uses only facts that were known before the lookup began. A response that the origin sent after a purge
+/// was called is new. The memory tiers of another process return an older response until it is stale. The caches of one
 /// process never return an older response than any of them has stored.
 struct TierChecks: Sendable {
   let ledger: Ledger

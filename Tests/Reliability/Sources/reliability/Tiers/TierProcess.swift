@@ -68,7 +68,8 @@ final class TierProcess: Sendable {
     deadline = start + seconds
   }
 
-  /// Opens a cache or store. In the scenario of a failing disk, the one operation that fails may be part of the opening.
+  /// Opens a cache or store. In the scenario of a failing disk, the one operation that fails may be part of the
+  /// opening.
   private static func retryingOnce<Opened>(_ open: () throws -> Opened) throws -> Opened {
     do {
       return try open()

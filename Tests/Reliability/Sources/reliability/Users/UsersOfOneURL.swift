@@ -3,8 +3,8 @@ import FoundationNetworking
 import LMDBURLCache
 import LoopbackOrigin
 
-/// Many users of one URL, each with a response of its own: all are hits in the next round, a hit costs the same with one
-/// user and with many, and one purge reaches all.
+/// Many users of one URL, each with a response of its own: all are hits in the next round, a hit costs the same with
+/// one user and with many, and one purge reaches all.
 enum UsersOfOneURL {
   private static let bodyByteCount = 1024
   /// The number of hits of which the median is taken.
