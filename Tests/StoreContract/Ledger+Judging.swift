@@ -181,7 +181,8 @@ extension Ledger {
 
   /// Whether a hard purge by date may cover a version or revision of a slot, if dates are exact.
   ///
-  /// An earlier revision may have moved the date of the version into that of a purge. A later one does not bring it back.
+  /// An earlier revision may have moved the date of the version into that of a purge. A later one does not bring it
+  /// back.
   private func isInRange(_ position: UInt64, of slot: Int) -> Bool {
     guard let entry = entry(position) else { return true }
     let lower = min(entry.lower, load(.started, slot))
