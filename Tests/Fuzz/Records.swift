@@ -1,6 +1,7 @@
 import FoundationEssentials
 import HTTPCaching
-import ResponseStore
+
+@testable import ResponseStore
 
 /// Decodes a record as if read from a corrupt file.
 ///
