@@ -48,7 +48,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
   let whenTooLarge: (@Sendable (Rule) -> Void)?
   @usableFromInline let clock: @Sendable () -> Date
   /// The lease of the machine; nil if it needs none.
-  private let lease: MachineLease?
+  let lease: MachineLease?
   /// A layer above each transport.
   private let layer: (any TransportLayer)?
   let inFlightFetches: InFlightFetches

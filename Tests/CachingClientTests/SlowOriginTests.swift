@@ -191,10 +191,81 @@ struct SlowOriginTests {
     #expect(transport.count == 1 || step < 0)
   }
 
+  @Test("A 500 for one user holds off that user's requests alone, a 503 those of all users", arguments: [500, 503])
+  func users(status: Int) async throws {
+    var options = CachingOptions()
+    options.holdOff = .seconds(3600)...(.seconds(3600))
+    let fixture = Fixture(options: options)
+    let transport = ScriptedTransport { request, number in
+      let user = request.head.fields["Authorization"] ?? ""
+      guard number > 2, user == "ann" else {
+        return fixture.ok("\(user) \(number)", ("Cache-Control", "max-age=60, stale-if-error=86400"))
+      }
+      return fixture.response(status, "broken")
+    }
+    func text(_ user: String) async throws -> String {
+      try await fixture.client.respond(
+        to: get("http://example.com/me", ["Authorization": user]), over: transport
+      ).text()
+    }
+    #expect(try await text("ann") == "ann 1")
+    #expect(try await text("bob") == "bob 2")
+    fixture.clock.advance(by: 70)
+    for _ in 0..<3 { #expect(try await text("ann") == "ann 1") }
+    #expect(transport.count == 3)
+    #expect(try await text("bob") == (status == 500 ? "bob 4" : "bob 2"))
+  }
+
+  // A purge by another machine returns when the lease has ended, and this machine does not know of it.
+  @Test("A machine whose lease has ended serves nothing stale that it found before", arguments: [true, false])
+  func leaseEnds(hangs: Bool) async throws {
+    var options = CachingOptions()
+    options.staleAfter = .milliseconds(20)
+    let (clock, deadline, storage) = (ManualClock(), LeaseDeadline(), MemoryStorage())
+    let client = CachingClient(
+      storage: storage, options: options, lease: deadline.lease, layer: nil, bodyLimit: { 1 << 20 },
+      clock: { clock.now })
+    let stored = HeaderFields([("Date", clock.field), ("Cache-Control", "max-age=60, stale-if-error=86400")])
+    let transport = ScriptedTransport { _, number in
+      if number == 2 {
+        deadline.end()
+        if !hangs { throw Unreachable() }
+        try await Task.sleep(for: .milliseconds(60))
+      }
+      return IncomingResponse(
+        head: ResponseHead(status: 200, fields: stored), body: ResponseBodyStream(Data("\(number)".utf8)))
+    }
+    _ = try await client.respond(to: get(), over: transport).text()
+    clock.advance(by: 70)
+    if hangs {
+      #expect(try await client.respond(to: get(), over: transport).text() == "2")
+    } else {
+      await #expect(throws: Unreachable.self) { try await client.respond(to: get(), over: transport) }
+    }
+  }
+
+  @Test("Without staleAfter, a follower of a hanging fetch asks itself before it is served stale")
+  func followerWithoutStaleAfter() async throws {
+    let fixture = try await staleFixture {
+      $0.staleAfter = nil
+      $0.coalescingTimeout = .milliseconds(50)
+    }
+    let hanging = Gate()
+    let transport = ScriptedTransport { _, number in
+      if number == 1 { try await hanging.pass() }
+      return fixture.ok("\(number)", fresh)
+    }
+    async let first = fixture.client.respond(to: get(), over: transport).text()
+    await until { transport.count == 1 }
+    #expect(try await fixture.client.respond(to: get(), over: transport).text() == "2")
+    hanging.open()
+    #expect(try await first == "1")
+  }
+
   @Test("The time doubles with each failure of a probe, counts failures at the same time once, and is bounded")
   func durations() {
     let origins = FailingOrigins()
-    let key = RequestKey(urlString: "http://example.com/")!
+    let key = FailingOrigins.Key.url(RequestKey(urlString: "http://example.com/")!)
     let range: ClosedRange<Duration> = .seconds(1)...(.seconds(30))
     var now = MonotonicTime(nanoseconds: 1_000_000_000_000)
     #expect(origins.failure(of: key, at: now) == nil)
@@ -209,7 +280,7 @@ struct SlowOriginTests {
     // A probe that ends without a result is repeated.
     now = now + .seconds(30)
     #expect(origins.failure(of: key, at: now) == nil)
-    origins.recordSuccess(of: key)
+    origins.recordSuccess(of: [key])
     #expect(origins.failure(of: key, at: now) == nil)
     origins.recordFailure(.unreachable, of: key, range: range, at: now)
     #expect(origins.failure(of: key, at: now + .seconds(1)) == nil)
@@ -219,7 +290,7 @@ struct SlowOriginTests {
   func bound() {
     let origins = FailingOrigins()
     let now = MonotonicTime(nanoseconds: 1)
-    func key(_ number: Int) -> RequestKey { RequestKey(urlString: "http://example.com/\(number)")! }
+    func key(_ number: Int) -> FailingOrigins.Key { .url(RequestKey(urlString: "http://example.com/\(number)")!) }
     for number in 0..<5_000 {
       origins.recordFailure(.unreachable, of: key(number), range: .seconds(60)...(.seconds(60)), at: now)
     }

@@ -80,7 +80,7 @@ extension CachingClient {
 
   /// Returns the stored response if the origin has failed a moment ago, so that it is not asked again yet.
   func heldOffResponse(_ plan: Plan) -> Response? {
-    guard plan.staleOnError != nil, options.holdOff != nil, let failure = state.failingOrigins.failure(of: plan.key),
+    guard plan.staleOnError != nil, options.holdOff != nil, let failure = presentFailure(plan.key, plan.coalescingKey),
       let response = staleResponse(plan, after: failure, isRemoved: false, because: .heldOff)
     else { return nil }
     counters.activity.add(1, .heldOff)
@@ -92,7 +92,15 @@ extension CachingClient {
     guard let range = options.holdOff,
       fetch.isBackground || plan.staleOnError?.mayServe(after: failure, now: clock()) == true
     else { return }
-    state.failingOrigins.recordFailure(failure, of: plan.key, range: range)
+    // A 500 may concern one user, or the content of one query. The other failures are those of the server.
+    let key = failure == .status(500) ? FailingOrigins.Key.requests(plan.coalescingKey) : .url(plan.key)
+    state.failingOrigins.recordFailure(failure, of: key, range: range)
+  }
+
+  /// The failure because of which requests for a URL, or those that share a fetch, do not ask the origin now.
+  private func presentFailure(_ url: RequestKey, _ requests: CoalescingKey) -> StaleOnError.Failure? {
+    guard !state.failingOrigins.isEmpty else { return nil }
+    return state.failingOrigins.failure(of: .url(url)) ?? state.failingOrigins.failure(of: .requests(requests))
   }
 
   /// Waits for another request's fetch.
@@ -108,14 +116,16 @@ extension CachingClient {
         self.decideSharing($0, plan.request, requestedAt: requestedAt) != nil
       }
     } catch let error as CachingClientError {
-      // Handle this like a timeout of the request's own fetch.
-      if let response = staleResponse(plan, after: .unreachable, isRemoved: fetch.permit.isRemoved) {
-        return .response(response)
+      guard let deadline, deadline <= .now else {
+        // The fetch is too slow for those that come later, too. One of those that waited takes over.
+        inFlightFetches.close(fetch)
+        return .leaderFailed
       }
-      if let deadline, deadline <= .now { throw error }
-      // The fetch is too slow for those that come later, too. One of those that waited takes over.
-      inFlightFetches.close(fetch)
-      return .leaderFailed
+      // Handle this like a timeout of the request's own fetch.
+      guard let response = staleResponse(plan, after: .unreachable, isRemoved: fetch.permit.isRemoved) else {
+        throw error
+      }
+      return .response(response)
     }
     switch outcome {
     case .shared(let shared):
@@ -197,10 +207,9 @@ extension CachingClient {
     _ request: CachingClientRequest, _ entry: Storage.Entry, foundAt start: LookupStart, over transport: some Transport
   ) {
     let request = request.unconditional
-    guard let key = request.fetchKey, options.holdOff == nil || state.failingOrigins.failure(of: key) == nil else {
-      return
-    }
+    guard let key = request.fetchKey else { return }
     let coalescingKey = CoalescingKey(request.identity ?? key, of: request.head)
+    guard options.holdOff == nil || presentFailure(key, coalescingKey) == nil else { return }
     let started = inFlightFetches.startInBackground(coalescingKey, of: key, since: start, now: clock()) {
       varyKey(of: request, by: $0)
     }
@@ -220,7 +229,7 @@ extension CachingClient {
     do {
       var arrival = try await send(plan, over: transport)
       if !StaleOnError.isError(status: arrival.response.head.status) {
-        state.failingOrigins.recordSuccess(of: plan.key)
+        state.failingOrigins.recordSuccess(of: [.url(plan.key), .requests(plan.coalescingKey)])
       }
       if let rule = arrival.response.rule { plan = plan.with(rule: rule) }
       if arrival.response.usedUnseenCredentials {

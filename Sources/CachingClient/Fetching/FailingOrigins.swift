@@ -2,11 +2,18 @@ import CacheModel
 import HTTPCaching
 import Synchronization
 
-/// The URLs whose origin has failed, and when it is asked again.
+/// The requests for which the origin has failed, and when it is asked again.
 ///
 /// The times are those of a clock that is never set.
 final class FailingOrigins: Sendable {
-  /// The state of a URL.
+  /// What a failure concerns.
+  enum Key: Hashable, Sendable {
+    /// All requests for a URL.
+    case url(RequestKey)
+    /// Those that share a fetch: of one user, or with one content.
+    case requests(CoalescingKey)
+  }
+
   private struct HoldOff {
     var failure: StaleOnError.Failure
     /// The time from a failure until the origin is asked again.
@@ -18,21 +25,22 @@ final class FailingOrigins: Sendable {
     var isProbed = false
   }
 
-  /// The maximum number of URLs. Beyond it, one of them is forgotten and asked at once.
+  /// The maximum number of keys. Beyond it, one of them is forgotten, and the origin is asked at once.
   private static let maximumCount = 1_024
 
-  private let holdOffs = Mutex<[RequestKey: HoldOff]>([:])
-  /// The number of URLs, so that requests take no lock while no origin fails.
+  private let holdOffs = Mutex<[Key: HoldOff]>([:])
+  /// The number of keys, so that requests take no lock while no origin fails.
   private let count = Atomic(0)
+
+  /// Whether no origin has failed.
+  var isEmpty: Bool { count.load(ordering: .relaxed) == 0 }
 
   /// Returns the failure because of which a request does not ask the origin now; nil if it asks.
   ///
   /// The first request after the end of the time asks. Others are held off for as long again, or until it has failed or
   /// succeeded.
-  ///
-  /// - Parameter key: The key of the URL.
-  func failure(of key: RequestKey, at now: MonotonicTime = .now) -> StaleOnError.Failure? {
-    guard count.load(ordering: .relaxed) > 0 else { return nil }
+  func failure(of key: Key, at now: MonotonicTime = .now) -> StaleOnError.Failure? {
+    guard !isEmpty else { return nil }
     return holdOffs.withLock { holdOffs in
       guard var holdOff = holdOffs[key] else { return nil }
       if now < holdOff.end { return holdOff.failure }
@@ -47,7 +55,7 @@ final class FailingOrigins: Sendable {
   ///
   /// - Parameter range: The shortest and the longest time for which it is not asked again.
   func recordFailure(
-    _ failure: StaleOnError.Failure, of key: RequestKey, range: ClosedRange<Duration>, at now: MonotonicTime = .now
+    _ failure: StaleOnError.Failure, of key: Key, range: ClosedRange<Duration>, at now: MonotonicTime = .now
   ) {
     holdOffs.withLock { holdOffs in
       var duration = max(range.lowerBound, .zero)
@@ -64,10 +72,10 @@ final class FailingOrigins: Sendable {
   }
 
   /// Records that the origin has responded.
-  func recordSuccess(of key: RequestKey) {
-    guard count.load(ordering: .relaxed) > 0 else { return }
+  func recordSuccess(of keys: @autoclosure () -> [Key]) {
+    guard !isEmpty else { return }
     holdOffs.withLock { holdOffs in
-      holdOffs[key] = nil
+      for key in keys() { holdOffs[key] = nil }
       count.store(holdOffs.count, ordering: .relaxed)
     }
   }

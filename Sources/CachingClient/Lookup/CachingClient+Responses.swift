@@ -48,7 +48,8 @@ extension CachingClient {
 
   /// Returns the stored response in place of a failed fetch.
   ///
-  /// `nil` if stale responses are not permitted.
+  /// `nil` if stale responses are not permitted, or if the machine has no valid lease: a removal by another machine may
+  /// then cover the stored response, which was looked up before.
   ///
   /// - Parameters:
   ///   - isRemoved: Whether a removal since the request was sent covers the stored response. Then it is not served.
@@ -58,7 +59,8 @@ extension CachingClient {
   ) -> Response? {
     let now = clock()
     guard let entry = plan.entry, let permission = plan.staleOnError, permission.mayServe(after: failure, now: now),
-      !isRemoved()
+      // In this order: when a lease is renewed, the removals of the time without one are known.
+      lease?.isValid != false, !isRemoved()
     else { return nil }
     let decision = Reuse.decideResponse(
       request: plan.request.head, stored: entry, now: now, rule: rule ?? permission.rule)
