@@ -54,8 +54,8 @@ public struct CachingOptions: Sendable, Hashable {
   ///
   /// A failure is one after which the stored response may be served (``StaleOnError``), or one of a validation in the
   /// background. The time begins with the lower bound, and doubles with each further failure up to the upper bound.
-  /// After it, one request per URL asks again. Requests that need the origin are never held off: those with `no-cache`,
-  /// and all after a purge.
+  /// After it, one request per URL asks again; after a 500, one for each user and content. Requests that need the
+  /// origin are never held off: those with `no-cache`, and all after a purge.
   public var holdOff: ClosedRange<Duration>? = .seconds(1)...(.seconds(30))
   /// The time without progress after which a request no longer waits for the fetch of an equal request, and asks the
   /// origin itself; ten seconds by default, `nil` for its own time limit alone.

@@ -6,7 +6,7 @@ import Synchronization
 ///
 /// The times are those of a clock that is never set.
 final class FailingOrigins: Sendable {
-  /// What a failure concerns.
+  /// The requests that a failure concerns.
   enum Key: Hashable, Sendable {
     /// All requests for a URL.
     case url(RequestKey)
