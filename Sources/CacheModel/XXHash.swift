@@ -57,5 +57,8 @@ package enum XXHash {
     }
 
     package var digest: UInt64 { XXH3_64bits_digest(state) }
+
+    /// Begins again, as if nothing had been appended.
+    package func reset() { XXH3_64bits_reset(state) }
   }
 }

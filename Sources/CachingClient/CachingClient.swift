@@ -274,7 +274,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
         repetitionCount += 1
         isUnshared = repetitionCount >= 8
       case .follow(let fetch):
-        switch try await follow(fetch, plan, until: &deadline) {
+        switch try await follow(fetch, plan, over: transport, until: &deadline) {
         case .response(let response): return response
         case .fetchIndependently: isUnshared = true
         case .leaderFailed:

@@ -5,6 +5,9 @@ extension Rule {
   /// The body ended early, or its Content-Length is malformed or does not match.
   public static let incompleteBody = Rule(
     "incomplete-body", "9111 3.3", "the body is incomplete or does not match its length")
+  /// The store could not write the body as fast as it arrived.
+  public static let storeTooSlow = Rule(
+    "store-too-slow", "9111 3", "the store could not keep up with the transfer")
   /// Only the end of the connection marks the end of the body, so the body may be incomplete.
   public static let unprovenEnd = Rule(
     "unproven-end", "9112 6.3", "only the end of the connection marks the end of the body")
@@ -44,6 +47,6 @@ extension Rule {
     .eventStream,
     .invalidatedInFlight, .refusedByCaller, .storingDisallowed, .redirectOfIgnoredParameter, .unseenCredentials,
     .otherHost, .requestWithContent, .contentNotKeyed,
-    .memoryOnly, .writeDropped,
+    .memoryOnly, .writeDropped, .storeTooSlow,
   ]
 }

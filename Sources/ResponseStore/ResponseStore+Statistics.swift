@@ -31,7 +31,9 @@ extension ResponseStore {
       excessByteCount: excessByteCount,
       pendingRemovalCount: pendingRemovalCount,
       sweptEntryCount: sweptEntryCount,
-      queuedByteCount: context.queue.withLock { $0.heldByteCount })
+      queuedByteCount: context.queue.withLock { $0.heldByteCount },
+      unfinishedBodyCount: unfinishedBodyCount,
+      arrivingByteCount: context.database.bodiesInProgress.byteCount)
   }
 
   /// The counts of all processes that use or used the directory; nil if their file could not be created.
@@ -61,6 +63,10 @@ extension ResponseStore {
   public var sweptEntryCount: Int {
     let progress = read { (transaction) throws(LMDBError) in try context.database.sweepProgress(in: transaction) }
     return progress.flatMap { $0 }.map { Int(clamping: $0.examinedCount) } ?? 0
+  }
+
+  private var unfinishedBodyCount: Int {
+    read { (transaction) throws(LMDBError) in try context.database.unfinishedBodies(in: transaction).count } ?? 0
   }
 
   private func committedCounters() -> PersistentCounters? {

@@ -67,6 +67,7 @@ public final class ResponseStore: Sendable {
     remover = Remover(context: context, writer: writer, maintainer: maintainer)
     threads = BackgroundThreads(
       context, space: space, writer: writer, maintainer: maintainer, capacity: capacity)
+    context.database.bodiesInProgress.notify { [weak context] in context?.wakeMaintenance() }
   }
 
   deinit {
@@ -163,8 +164,8 @@ public final class ResponseStore: Sendable {
   /// - Parameters:
   ///   - key: The cache key.
   ///   - limit: A complete body of more bytes is left in the store, to be read through ``StoredResponse/storedBody``;
-  ///     nil to copy any body. This process's first read of a record reads the whole body nevertheless, in pieces, to
-  ///     verify its checksum. The body of a pending new response is always copied.
+  ///     nil to copy any body. This process's first read of a record reads a body of at most 1 MiB nevertheless, to verify
+  ///     its checksum; of a larger one it reads the checksums of the blocks.
   ///   - matches: Whether a variant may be selected; any by default.
   public func lookup(
     _ key: RequestKey, leavingBodiesBeyond limit: Int? = nil, where matches: (VaryKey) -> Bool = { _ in true }
@@ -180,11 +181,6 @@ public final class ResponseStore: Sendable {
     unretainedReader.use {
       $0.lookup(key, leaving: limit.map { ($0, self) }, isCounted: isCounted, where: matches)
     }
-  }
-
-  /// Whether ``lookup(_:leavingBodiesBeyond:where:)`` would read a whole body. Does not count as a lookup.
-  package func hasUnverifiedBody(_ key: RequestKey, beyond limit: Int, where matches: (VaryKey) -> Bool) -> Bool {
-    reader.hasUnverifiedBody(key, beyond: limit, where: matches)
   }
 
   /// Calls `body` with a zero-copy view of a stored response; returns nil on a miss.

@@ -45,6 +45,10 @@ public struct StoreStatistics: Sendable, Hashable {
   public var sweptEntryCount: Int
   /// Bytes in the write queue.
   public var queuedByteCount: Int
+  /// Bodies without a response, of all processes: those that arrive, and those that are being deleted.
+  public var unfinishedBodyCount: Int
+  /// Bytes of the bodies that this process writes while they arrive.
+  public var arrivingByteCount: Int
 }
 
 /// The counters behind ``StoreStatistics``. Each is exact, but they are not read as one snapshot.

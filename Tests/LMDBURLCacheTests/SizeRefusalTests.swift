@@ -15,16 +15,16 @@ struct SizeRefusalTests {
   func body(isChunked: Bool) async throws {
     let fixture = try CacheFixture(memory: 1 << 20, disk: 2 << 20)
     let origin = try LoopbackOrigin { _ in
-      let reply = Reply(200, [Self.lifetime], body: Data(repeating: 65, count: 200_000))
+      let reply = Reply(200, [Self.lifetime], body: Data(repeating: 65, count: 600_000))
       return isChunked ? reply.chunked() : reply
     }
     defer { origin.stop() }
     let cache = fixture.cache
     for number in 1...2 {
       let result = try await cache.load(URLRequest(url: origin.url("/\(number)")))
-      #expect(result.data.count == 200_000 && result.timeToLive == nil)
+      #expect(result.data.count == 600_000 && result.timeToLive == nil)
       #expect(result.storageRefusal == .bodyTooLarge)
-      #expect(result.storageRefusal?.summary.contains("larger than 104857 bytes") == true)
+      #expect(result.storageRefusal?.summary.contains("larger than 524288 bytes") == true)
     }
     #expect(cache.statistics.requests.storageRefusals == ["body-too-large": 2])
     #expect(cache.statistics.requests.stored == 0)
@@ -32,7 +32,7 @@ struct SizeRefusalTests {
     #expect(cache.prometheusText().contains("\",rule=\"body-too-large\"} 2\n"))
     #expect(fixture.logged.all.count == 1)
     #expect(
-      fixture.logged.all.first?.hasPrefix("LMDBURLCache: A response was not stored: the body is larger than 104857")
+      fixture.logged.all.first?.hasPrefix("LMDBURLCache: A response was not stored: the body is larger than 524288")
         == true)
     let inspected = try CacheDirectory(existingAt: fixture.directory)
     #expect(inspected.explain(URLRequest(url: origin.url("/2")))?.lastRefusal?.rule == "body-too-large")

@@ -84,7 +84,6 @@ struct StoredBodyTests {
     try file.seek(toOffset: UInt64(range.lowerBound))
     try file.write(contentsOf: Data([body[150_000] ^ 1]))
     try file.close()
-    #expect(fixture.store.hasUnverifiedBody(fixture.key(Self.url), beyond: Self.limit) { _ in true })
     #expect(lookup(fixture) == nil)
     #expect(fixture.store.statistics.corruptRecords == 1)
     fixture.drain()

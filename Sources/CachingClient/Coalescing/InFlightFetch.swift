@@ -15,6 +15,8 @@ final class InFlightFetch: Sendable {
   enum Outcome: Sendable {
     /// A response that can be reused. Each follower decides whether its request can use it.
     case shared(CacheableResponse)
+    /// A response that can be reused, with its body while it arrives. Its own body is empty.
+    case arriving(CacheableResponse, ArrivingBody)
     /// A response that the follower cannot use. It fetches its own.
     ///
     /// If the follower is not of the variant of the response, it shares a fetch with identical requests instead.
@@ -27,9 +29,18 @@ final class InFlightFetch: Sendable {
     case abandoned
   }
 
+  /// The followers that read a body while it arrives.
+  enum BodySharing {
+    /// Those that want it in pieces. The others wait for the whole body.
+    case readingAlong
+    case all
+  }
+
   private struct Follower {
     /// Returns whether the follower can use a response with this head.
     let canUse: @Sendable (CacheableResponse) -> Bool
+    /// Whether the follower wants the body as it arrives.
+    let readsAlong: Bool
     let continuation: CheckedContinuation<Outcome, any Error>
   }
 
@@ -43,7 +54,15 @@ final class InFlightFetch: Sendable {
     var followers: [UInt64: Follower] = [:]
     /// The head of the response, without the body, after it has arrived and if it can be shared.
     var head: CacheableResponse?
+    /// The body while it arrives, and the followers that read it.
+    var body: (arriving: ArrivingBody, sharing: BodySharing)?
     var outcome: Outcome?
+
+    /// The outcome for a follower that reads along; nil if it waits.
+    func outcomeWhileArriving(_ readsAlong: Bool) -> Outcome? {
+      guard let head, let body, readsAlong || body.sharing == .all else { return nil }
+      return .arriving(head, body.arriving)
+    }
     var isCancelled = false
     /// Whether it goes on without a caller.
     var isBackground: Bool
@@ -189,21 +208,22 @@ final class InFlightFetch: Sendable {
   ///
   /// - Parameters:
   ///   - number: A number that identifies the follower.
+  ///   - readsAlong: Whether the request wants the body as it arrives.
   ///   - canUse: Returns whether the request can use a response with this head. If not, it does not wait for the body.
   ///   - whenWaiting: Called after the request is registered as a follower. Not called if it need not wait.
   func outcome(
-    number: UInt64, canUse: @escaping @Sendable (CacheableResponse) -> Bool, whenWaiting: () -> Void
+    number: UInt64, readsAlong: Bool, canUse: @escaping @Sendable (CacheableResponse) -> Bool, whenWaiting: () -> Void
   ) async throws -> Outcome {
     try await withTaskCancellationHandler {
       try await withCheckedThrowingContinuation { continuation in
         let (outcome, head) = state.withLock { state -> (Outcome?, CacheableResponse?) in
           if let outcome = state.outcome { return (outcome, nil) }
           if state.isCancelled || permit.isKnownRevoked { return (.abandoned, nil) }
-          state.followers[number] = Follower(canUse: canUse, continuation: continuation)
+          state.followers[number] = Follower(canUse: canUse, readsAlong: readsAlong, continuation: continuation)
           return (nil, state.head)
         }
         if let outcome { continuation.resume(returning: outcome) } else { whenWaiting() }
-        if let head, !canUse(head) { resume(number, with: .success(.notShareable(variant: head.vary))) }
+        if let head { release([number], head) }
         // If the task was cancelled before the registration, the handler below found no follower to remove.
         if Task.isCancelled { resume(number, with: .failure(CancellationError())) }
       }
@@ -315,6 +335,34 @@ final class InFlightFetch: Sendable {
     }
     for (number, follower) in waiting where !follower.canUse(head) {
       resume(number, with: .success(.notShareable(variant: head.vary)))
+    }
+  }
+
+  /// Lets followers read a body while it arrives: those that wait, and those that join.
+  ///
+  /// - Parameter head: The response. Its own body is not used.
+  func share(_ arriving: ArrivingBody, of head: CacheableResponse, with sharing: BodySharing) {
+    let waiting = state.withLock { state in
+      state.head = head
+      state.body = (arriving, sharing)
+      return Array(state.followers.keys)
+    }
+    release(waiting, head)
+  }
+
+  /// Resumes the followers that cannot use a response whose head has arrived, or that read its body while it arrives.
+  private func release(_ numbers: [UInt64], _ head: CacheableResponse) {
+    for number in numbers {
+      let (follower, outcome) = state.withLock { state in
+        let follower = state.followers[number]
+        return (follower, follower.flatMap { state.outcomeWhileArriving($0.readsAlong) })
+      }
+      guard let follower else { continue }
+      if !follower.canUse(head) {
+        resume(number, with: .success(.notShareable(variant: head.vary)))
+      } else if let outcome {
+        resume(number, with: .success(outcome))
+      }
     }
   }
 

@@ -107,7 +107,8 @@ extension CachingClient {
   ///
   /// - Parameter deadline: As for ``outcome(of:_:until:canUse:)``.
   func follow(
-    _ fetch: InFlightFetch, _ plan: Plan, until deadline: inout ContinuousClock.Instant?
+    _ fetch: InFlightFetch, _ plan: Plan, over transport: some Transport,
+    until deadline: inout ContinuousClock.Instant?
   ) async throws -> FollowResult {
     let requestedAt = clock()
     let outcome: InFlightFetch.Outcome
@@ -132,6 +133,11 @@ extension CachingClient {
       guard let response = coalescedResponse(plan, from: shared, of: fetch, requestedAt: requestedAt) else {
         return leave(fetch, of: shared.vary, plan)
       }
+      counters.coalesced.count()
+      return .response(response)
+    case .arriving(let head, let arriving):
+      let response = arrivingResponse(plan, head, arriving, of: fetch, over: transport, requestedAt: requestedAt)
+      guard let response else { return leave(fetch, of: head.vary, plan) }
       counters.coalesced.count()
       return .response(response)
     case .notShareable(let variant): return leave(fetch, of: variant, plan)
@@ -195,7 +201,8 @@ extension CachingClient {
       release?.cancel()
       if let limit, fetch.progressCount != seen { deadline = .now + limit }
     }
-    return try await fetch.outcome(number: number, canUse: canUse) {
+    let readsAlong = plan.request.receivesBodyAsItArrives || plan.request.readsBodyInPieces
+    return try await fetch.outcome(number: number, readsAlong: readsAlong, canUse: canUse) {
       // Count the request only now: from here on the fetch continues for it, even if the leader is cancelled.
       counters.waiting.count()
       isCounted = true
@@ -250,7 +257,7 @@ extension CachingClient {
         plan = plan.unconditional
         arrival = try await send(plan, over: transport)
       }
-      await receive(arrival, plan, in: fetch)
+      await receive(arrival, plan, in: fetch, over: transport)
     } catch {
       fail(error, plan, in: fetch)
     }
@@ -269,7 +276,9 @@ extension CachingClient {
   }
 
   /// Delivers a response that neither updated nor completed a stored response, and stores it if permitted.
-  nonisolated(nonsending) private func receive(_ arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch) async {
+  nonisolated(nonsending) private func receive(
+    _ arrival: Arrival, _ plan: Plan, in fetch: InFlightFetch, over transport: some Transport
+  ) async {
     let incoming = arrival.response
     let status = incoming.head.status
     if status >= 500 { counters.activity.add(1, .originServerErrors) }
@@ -297,7 +306,8 @@ extension CachingClient {
       refuse(rule, plan.request, fetch)
       // The request's no-store does not make the stored response outdated.
       await passThrough(incoming, plan, refused: rule, outdatesStored: rule != .requestNoStore, in: fetch)
-    case .store(let proposal): await storeWhileStreaming(incoming, as: proposal, plan, in: fetch)
+    case .store(let proposal):
+      await storeWhileStreaming(incoming, as: proposal, plan, in: fetch, over: transport)
     }
   }
 

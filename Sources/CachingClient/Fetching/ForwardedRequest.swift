@@ -132,8 +132,17 @@ public final class ForwardedRequest<Storage: ResponseStorage>: Sendable {
   func collect(_ response: IncomingResponse, because rule: Rule) async throws -> CachingClientResponse<Storage.Entry>? {
     guard let fetch, let (plan, proposal) = reusable(response, because: rule) else { return nil }
     // Retain this object, and with it the fetch, until the body has arrived.
-    fetch.start { [self] in await client.storeWhileStreaming(response, as: proposal, plan, in: fetch) }
+    fetch.start { [self] in
+      await client.storeWhileStreaming(response, as: proposal, plan, in: fetch, over: NoSecondRequest())
+    }
     return try await fetch.response()
+  }
+
+  /// In place of a transport: a POST is not sent again for the rest of a body.
+  private struct NoSecondRequest: Transport {
+    func send(_ request: OutgoingRequest) async throws -> IncomingResponse {
+      throw CachingClientError.storedBodyLost
+    }
   }
 
   /// Returns the response to a POST as a response to a GET, if it can be stored as such.

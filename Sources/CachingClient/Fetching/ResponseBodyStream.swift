@@ -164,22 +164,23 @@ public struct ResponseBodyStream: AsyncSequence, Sendable {
   /// Returns the same body, whose reader receives another one instead if it fails.
   ///
   /// - Parameter alternative: Returns the body that continues, or throws the error for the reader. Called with the
-  ///   error, and whether the reader has received bytes. Not called if the task was cancelled.
+  ///   error, and the number of bytes that the reader has received. Not called if the task was cancelled.
   func replacedIfItFails(
-    by alternative: @escaping @Sendable (_ error: any Error, _ hasBegun: Bool) async throws -> ResponseBodyStream
+    by alternative:
+      @escaping @Sendable (_ error: any Error, _ receivedByteCount: Int) async throws -> ResponseBodyStream
   ) -> ResponseBodyStream {
     ResponseBodyStream(start: {
       var iterator = makeAsyncIterator()
       var alternative = Optional(alternative)
-      var hasBegun = false
+      var received = 0
       return {
         do {
           let chunk = try await iterator.next()
-          hasBegun = hasBegun || chunk?.isEmpty == false
+          received += chunk?.count ?? 0
           return chunk
         } catch {
           guard !(error is CancellationError), !Task.isCancelled, let replace = alternative.take() else { throw error }
-          iterator = try await replace(error, hasBegun).makeAsyncIterator()
+          iterator = try await replace(error, received).makeAsyncIterator()
           return try await iterator.next()
         }
       }

@@ -110,6 +110,27 @@ extension CachingClient {
       cacheStatus: forwardStatus(plan.forward, isStored: true, isCollapsed: true))
   }
 
+  /// Returns the response to a request that joined another request's fetch, and reads its body while it arrives; `nil`
+  /// if it may not use the response, or the beginning of the body is gone.
+  func arrivingResponse(
+    _ plan: Plan, _ head: CacheableResponse, _ arriving: ArrivingBody, of fetch: InFlightFetch,
+    over transport: some Transport, requestedAt: Date
+  ) -> Response? {
+    // Only plain requests share a fetch, so the response is the whole one.
+    guard case .serve? = decideSharing(head, plan.request, requestedAt: requestedAt),
+      let body = arriving.makeBody()
+    else { return nil }
+    let age = head.freshness.wholeAge(at: clock())
+    return Response(
+      status: head.status,
+      body: recovering(body, of: head, plan, over: transport) { !($0 is CancellationError) },
+      source: .coalesced, age: age, reason: .collapsed, entry: nil,
+      content: .given(
+        ResponseForm.whole.fields(of: head, age: age), fetch.storageReport,
+        isDecoded: head.freshness.isOfDecodedContent(head.fields)),
+      cacheStatus: forwardStatus(plan.forward, isStored: true, isCollapsed: true))
+  }
+
   /// Returns the response from the network, unchanged.
   ///
   /// - Parameter isStored: Whether the response will be stored, as far as its head says.

@@ -43,10 +43,15 @@ extension CachingClient {
 
   /// Delivers a storable response to its caller, and stores it when its body is complete.
   nonisolated(nonsending) func storeWhileStreaming(
-    _ incoming: IncomingResponse, as proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch
+    _ incoming: IncomingResponse, as proposal: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch,
+    over transport: some Transport
   ) async {
     let declared = incoming.declaredByteCount(for: plan.request)
-    if let refusal = declared.refusal(limit: maximumBodyByteCount) {
+    var placement: BodyPlacement?
+    if incoming.body.bytes == nil, declared.exceeds(Self.maximumCollectedByteCount) {
+      placement = self.placement(ofBody: proposal, plan)
+    }
+    if let refusal = declared.refusal(limit: bodyLimit(in: placement)) {
       refuse(refusal, plan.request, fetch)
       // Keep the stored response after a malformed length, because it may still be served on error.
       return await passThrough(
@@ -81,13 +86,14 @@ extension CachingClient {
             incoming, body: incoming.body, plan.rule, plan.forward, fetch.storageReport, isStored: isStored, age: age)))
     }
 
-    // Weak, because the reader may keep the pipe longer than the fetch lasts.
-    let pipe = BodyPipe(whenAbandoned: { [weak fetch] in fetch?.leaderDidCancel() })
-    fetch.deliver(
-      .success(
-        networkResponse(
-          incoming, body: pipe.makeBody(), plan.rule, plan.forward, fetch.storageReport, isStored: true, age: age)))
-    await streamBody(incoming.body, into: pipe, declared, proposal, plan, in: fetch)
+    let arriving = arrivingBody(of: fetch)
+    await streamBody(incoming.body, into: arriving, declared, placement, proposal, plan, in: fetch) {
+      fetch.deliver(
+        .success(
+          networkResponse(
+            incoming, body: readerBody(of: arriving, proposal, plan, over: transport), plan.rule, plan.forward,
+            fetch.storageReport, isStored: true, age: age)))
+    }
   }
 
   /// Releases the followers that cannot use the response of a fetch, whose head has arrived.
@@ -112,7 +118,8 @@ extension CachingClient {
     guard plan.entry != nil, let permission = plan.staleOnError, permission.mayServe(after: .unreachable, now: clock())
     else { return }
     let declared = incoming.declaredByteCount(for: plan.request)
-    let limit = maximumBodyByteCount
+    // The caller collects a body for which all is awaited. A larger one is delivered as it arrives.
+    let limit = min(maximumBodyByteCount, Self.maximumAwaitedByteCount)
     let awaitsAll =
       !plan.request.receivesBodyAsItArrives && !plan.request.readsBodyInPieces
       && declared.refusal(limit: limit) != .bodyTooLarge
@@ -120,79 +127,20 @@ extension CachingClient {
     if let bytes = incoming.body.bytes { try declared.check(bytes.count) }
   }
 
-  /// Passes the chunks from the transport to the caller, and collects them for the store up to the limit.
-  ///
-  /// - Parameter countsBytes: Whether all bytes of the body come from the origin and are counted here.
-  func streamBody(
-    _ body: ResponseBodyStream, into pipe: BodyPipe, _ declared: DeclaredLength, _ proposal: ProposedResponse,
-    _ plan: Plan,
-    in fetch: InFlightFetch, countsBytes: Bool = true
-  ) async {
-    let limit = maximumBodyByteCount
-    var collector = BodyCollector(limit: limit)
-    var isCollecting = true
-    var received = 0
-    do {
-      for try await chunk in body {
-        received += chunk.count
-        if countsBytes { counters.activity.add(chunk.count, .originBytes) }
-        fetch.recordProgress()
-        if isCollecting, !collector.append(chunk) {
-          isCollecting = false
-          refuse(.bodyTooLarge(limit: limit), plan.request, fetch)
-          recordUnshareable(plan, proposal.vary, status: proposal.status)
-          inFlightFetches.finish(fetch)
-          fetch.resolve(.notShareable(variant: proposal.vary))
-        }
-        let isRead = await pipe.send(chunk, waitingForSpace: !isCollecting)
-        // The end of the body is then not proven, so it does not outdate the stored response.
-        if !isRead, !isCollecting { return }
-      }
-      // Some sequences end without an error when their task is cancelled. The body is then incomplete.
-      try Task.checkCancellation()
-      try declared.check(received)
-    } catch {
-      if isCollecting { refuse(.incompleteBody, plan.request, fetch) }
-      inFlightFetches.finish(fetch)
-      pipe.finish(throwing: error)
-      return fetch.resolve(.failed(.unreachable))
-    }
-    guard isCollecting else {
-      if declared.allows(received) { await dropOutdated(plan, status: proposal.status) }
-      return pipe.finish()
-    }
-    guard declared.allows(received) else {
-      refuse(.incompleteBody, plan.request, fetch)
-      inFlightFetches.finish(fetch)
-      fetch.resolve(.notShareable(variant: nil))
-      return pipe.finish()
-    }
-    // Store the response before the caller's body ends, so that the caller's next request finds it.
-    _ = await storeAndShare(proposal, body: collector.joined(), plan, in: fetch)
-    pipe.finish()
-  }
-
   /// Ends a fetch whose body has arrived: stores the response and passes it to the followers.
   ///
   /// An incomplete response is combined with the stored one. The stored response is looked up again, because another
   /// fetch may have extended it in the meantime.
   ///
+  /// - Parameter body: The body; empty if the storage has received it while it arrived.
   /// - Returns: Whether the response is stored, or will be unless the caller's hook refuses it.
-  nonisolated(nonsending) private func storeAndShare(
+  nonisolated(nonsending) func storeAndShare(
     _ proposal: ProposedResponse, body: Data, _ plan: Plan, in fetch: InFlightFetch
   ) async -> Bool {
     var proposal = proposal
     proposal.body = body
-    if proposal.freshness.flags.contains(.incomplete), let key = plan.request.key,
-      let stored = storage.lookup(plan.request.withBodyInMemory, at: key)
-    {
-      guard let combined = combine(proposal, with: stored) else {
-        refuse(.bodyTooLarge(limit: maximumBodyByteCount), plan.request, fetch)
-        inFlightFetches.finish(fetch)
-        fetch.resolve(.notShareable(variant: nil))
-        return false
-      }
-      proposal = combined
+    if proposal.freshness.flags.contains(.incomplete) {
+      return await storeAndShare(part: proposal, plan, in: fetch)
     }
     return await storeAndShare(proposal, plan, in: fetch)
   }
@@ -226,7 +174,7 @@ extension CachingClient {
     inFlightFetches.detach(fetch)
     let isRevoked = fetch.permit.isRevoked
     share(proposal, in: fetch, isRevoked: isRevoked)
-    let wait = DecisionWait()
+    let wait = BoundedWait()
     ask(willStore, about: proposal, PendingStore(self, plan, fetch, wait))
     // The followers have the response. The end of the caller's body waits for the hook, up to this limit.
     await wait.wait(atMost: .milliseconds(200))
@@ -239,7 +187,9 @@ extension CachingClient {
   /// task.
   @inline(never)
   private func share(_ proposal: ProposedResponse, in fetch: InFlightFetch, isRevoked: Bool) {
-    fetch.resolve(isRevoked ? .notShareable(variant: nil) : .shared(proposal.response))
+    // The followers of a body that the storage has received while it arrived read along already.
+    let isShared = !isRevoked && proposal.arrivedBody == nil
+    fetch.resolve(isShared ? .shared(proposal.response) : .notShareable(variant: nil))
   }
 
   /// Calls the hook.
@@ -279,7 +229,7 @@ extension CachingClient {
       fetch.storageReport.decideStored(proposal.freshness)
       counters.stored.count()
       counters.activity.observers.emit(
-        .stored(url: plan.request.head.url.textWithoutUserInformation, byteCount: proposal.body.count))
+        .stored(url: plan.request.head.url.textWithoutUserInformation, byteCount: proposal.storedByteCount))
     }
     return destination.key
   }

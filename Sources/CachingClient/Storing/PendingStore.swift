@@ -12,11 +12,11 @@ final class PendingStore<Storage: ResponseStorage>: Sendable {
   private let fetch: InFlightFetch
   private let isDecided = Atomic<Bool>(false)
   /// Ended when the hook has decided.
-  private let wait: DecisionWait
+  private let wait: BoundedWait
 
   init(
     _ client: CachingClient<Storage>, _ plan: FetchPlan<Storage.Entry>, _ fetch: InFlightFetch,
-    _ wait: DecisionWait
+    _ wait: BoundedWait
   ) {
     self.wait = wait
     self.client = client

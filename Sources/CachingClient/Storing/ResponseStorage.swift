@@ -44,9 +44,19 @@ public protocol ResponseStorage: Sendable {
   /// `body(of:)`.
   func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBodyStream
 
+  /// Returns how the body of a response is stored that is larger than 1 MiB, before it arrives.
+  ///
+  /// The default implementation returns ``BodyPlacement/inMemory(maximumByteCount:)`` without a limit of its own.
+  ///
+  /// - Parameters:
+  ///   - proposal: The response without its body.
+  ///   - request: The request for which it will be stored.
+  func placement(ofBody proposal: ProposedResponse, for request: CachingClientRequest) -> BodyPlacement
+
   /// Stores a response and replaces the stored one with the same cache key and Vary key.
   ///
-  /// Lookups find it when this returns, unless it was dropped. A storage that drops it because of its size calls
+  /// The body is in ``ProposedResponse/arrivedBody`` if the storage has received it while it arrived. Lookups find the
+  /// response when this returns, unless it was dropped. A storage that drops it because of its size calls
   /// ``ProposedResponse/refuse(_:)``.
   func store(_ proposal: ProposedResponse, for request: CachingClientRequest)
 
@@ -111,6 +121,11 @@ extension ResponseStorage {
   /// Returns the range of `body(of:)`.
   public func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBodyStream {
     ResponseBodyStream(body(of: entry).part(range))
+  }
+
+  /// Returns a placement in memory without a limit.
+  public func placement(ofBody proposal: ProposedResponse, for request: CachingClientRequest) -> BodyPlacement {
+    .inMemory(maximumByteCount: .max)
   }
 
   /// Zero, because only the caching client removes responses.
@@ -182,12 +197,17 @@ public struct StorageInvalidation: Sendable {
 public struct ProposedResponse: Sendable {
   /// The response to store.
   public var response: CacheableResponse
+  /// The body, if the storage has received it while it arrived; `body` is empty then.
+  public internal(set) var arrivedBody: (any BodyDestination)?
   /// Bytes of the caller that are stored with the response.
   public var userInfo: Data?
   /// Whether to keep the response in memory only.
   public var isMemoryOnly: Bool
   /// Any value that a ``CachingClientRequest/willStore`` hook passes to the storage.
   public var attachment: (any Sendable)?
+
+  /// The size of the body.
+  public var storedByteCount: Int { arrivedBody?.readableByteCount ?? response.body.count }
 
   /// The store permit of the fetch; `nil` for a proposal that does not come from a fetch.
   var permit: StorePermit?

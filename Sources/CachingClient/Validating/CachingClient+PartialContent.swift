@@ -22,7 +22,7 @@ extension CachingClient {
       arrival.response.declaredByteCount(for: plan.request).allows(completion.missingByteCount)
     else { return false }
     let missing = arrival.response.body.limited(to: completion.missingByteCount)
-    if plan.request.readsBodyInPieces {
+    if plan.request.readsBodyInPieces || completion.byteCount > Self.maximumCollectedByteCount {
       return await stream(completion, missing, from: entry, part, plan, in: fetch, over: transport)
     }
 
@@ -32,7 +32,9 @@ extension CachingClient {
       return false
     }
     try Task.checkCancellation()
-    guard let combined = combine(part, with: entry), combined.status == completion.status else { return false }
+    guard let combined = await combine(part, with: entry, plan), combined.status == completion.status else {
+      return false
+    }
 
     // Prepare the response before storing, from this object instead of the stored one.
     let shared = combined.response
@@ -76,29 +78,31 @@ extension CachingClient {
     announce(head, plan, in: fetch)
     let stored = storage.chunks(of: entry, in: 0..<entry.bodyByteCount)
     let received = counters.countingBytes(of: missing)
-    // Weak, because the reader may keep the pipe longer than the fetch lasts.
-    let pipe = BodyPipe(whenAbandoned: { [weak fetch] in fetch?.leaderDidCancel() })
-    fetch.deliver(
-      .success(
-        Response(
-          status: whole.status, body: pipe.makeBody(), source: .network, age: age, reason: rule, entry: nil,
-          content: .given(
-            ResponseForm.whole.fields(of: head, age: age), fetch.storageReport,
-            isDecoded: head.freshness.isOfDecodedContent(head.fields)),
-          cacheStatus: forwardStatus(plan.forward, status: 206, isStored: true))))
+    let arriving = arrivingBody(of: fetch)
     let isAfterStored = completion.beginsWithStoredPart
     let deliveredByteCount = isAfterStored ? entry.bodyByteCount : 0
     let rest = (isAfterStored ? received : ResponseBodyStream(joining: [received, stored])).replacedIfItFails {
-      error, hasBegun in
+      error, receivedByteCount in
       await self.storage.remove(entry, for: plan.request)
-      guard !hasBegun,
+      guard receivedByteCount == 0,
         let rest = try await self.rest(of: completion, after: deliveredByteCount, entry, plan, over: transport)
       else { throw error }
       return rest
     }
     await streamBody(
-      isAfterStored ? ResponseBodyStream(joining: [stored, rest]) : rest, into: pipe, .exactly(completion.byteCount),
-      whole, plan, in: fetch, countsBytes: false)
+      isAfterStored ? ResponseBodyStream(joining: [stored, rest]) : rest, into: arriving,
+      .exactly(completion.byteCount), nil, whole, plan, in: fetch, countsBytes: false
+    ) {
+      fetch.deliver(
+        .success(
+          Response(
+            status: whole.status, body: readerBody(of: arriving, whole, plan, over: transport), source: .network,
+            age: age, reason: rule, entry: nil,
+            content: .given(
+              ResponseForm.whole.fields(of: head, age: age), fetch.storageReport,
+              isDecoded: head.freshness.isOfDecodedContent(head.fields)),
+            cacheStatus: forwardStatus(plan.forward, status: 206, isStored: true))))
+    }
     return true
   }
 
@@ -119,36 +123,133 @@ extension CachingClient {
       .dropping(first: deliveredByteCount)
   }
 
-  /// Returns the response to store after a partial response has arrived (RFC 9111 section 3.4).
+  /// Returns the response to store after a partial response has arrived (RFC 9111 section 3.4): the partial response
+  /// itself, or its combination with the stored one.
   ///
-  /// This is the partial response itself, or its combination with the stored response. `nil` if the combination is too
-  /// large; the stored response then stays unchanged.
-  func combine(_ part: ProposedResponse, with stored: Storage.Entry) -> ProposedResponse? {
+  /// `nil` if the combination is too large; the stored response then stays unchanged.
+  func combined(_ part: ProposedResponse, _ plan: Plan) async -> ProposedResponse? {
+    guard let key = plan.request.key else { return part }
+    var request = plan.request
+    request.readsBodyInPieces = true
+    guard let stored = storage.lookup(request, at: key) else { return part }
+    return await combine(part, with: stored, plan)
+  }
+
+  /// Returns a part or its combination with a stored response; see ``combined(_:_:)``.
+  private func combine(
+    _ part: ProposedResponse, with stored: Storage.Entry, _ plan: Plan
+  ) async -> ProposedResponse? {
     let combination = PartialContent.combine(
-      fields: part.fields, freshness: part.freshness, byteCount: part.body.count, stored: stored)
-    switch combination {
-    case .replace: return part
-    case .combine(let status, let fields, let freshness, let pieces):
-      let old = storage.body(of: stored)
-      var body = Data()
-      for piece in pieces {
-        let (source, range) =
-          switch piece {
-          case .stored(let range): (old, range)
-          case .new(let range): (part.body, range)
-          }
-        // If the stored body is shorter than its metadata declares, do not use it.
-        guard range.lowerBound >= 0, range.upperBound <= source.count else { return part }
-        body.append(source.part(range))
-      }
-      guard body.count <= maximumBodyByteCount else { return nil }
-      var whole = part
-      whole.status = status
-      whole.fields = fields
-      whole.freshness = freshness
-      whole.body = body
-      return whole
+      fields: part.fields, freshness: part.freshness, byteCount: part.storedByteCount, stored: stored)
+    guard case .combine(let status, let fields, let freshness, let pieces) = combination else { return part }
+    var whole = part
+    whole.status = status
+    whole.fields = fields
+    whole.freshness = freshness
+    whole.body = Data()
+    whole.arrivedBody = nil
+    let byteCount = pieces.reduce(0) { $0 + $1.byteCount }
+    guard byteCount <= maximumBodyByteCount, byteCount <= Self.maximumCombinedByteCount else {
+      // To copy a long part for each range would cost more than it saves.
+      return part.storedByteCount > stored.bodyByteCount ? part : nil
     }
+    let placement = byteCount > Self.maximumCollectedByteCount ? self.placement(ofBody: whole, plan) : nil
+    if case .inMemory(let limit)? = placement, byteCount > limit { return nil }
+    do {
+      let body = ResponseBodyStream(joining: pieces.map { self.body(of: $0, part, stored) })
+      if case .whileArriving(let destination)? = placement {
+        // If the store drops it, the part is not stored either.
+        whole.arrivedBody = destination
+        guard try await write(body, to: destination) else { return nil }
+      } else {
+        whole.body = try await body.collect(upTo: byteCount)
+      }
+      // If the stored body is shorter than its metadata declares, do not use it.
+      return whole.storedByteCount == byteCount ? whole : part
+    } catch {
+      // The stored response was removed or evicted meanwhile.
+      return part
+    }
+  }
+
+  /// Ends a fetch whose partial response has arrived: combines it with the stored one, and stores it.
+  ///
+  /// - Returns: Whether it is stored, or will be unless the caller's hook refuses it.
+  func storeAndShare(part: ProposedResponse, _ plan: Plan, in fetch: InFlightFetch) async -> Bool {
+    guard let combined = await combined(part, plan) else {
+      refuse(
+        .bodyTooLarge(limit: min(maximumBodyByteCount, Self.maximumCombinedByteCount)), plan.request, fetch)
+      inFlightFetches.finish(fetch)
+      fetch.resolve(.notShareable(variant: nil))
+      return false
+    }
+    return await storeAndShare(combined, plan, in: fetch)
+  }
+
+  /// Returns the bytes of a piece of a combination.
+  private func body(
+    of piece: PartialContent.Piece, _ part: ProposedResponse, _ stored: Storage.Entry
+  ) -> ResponseBodyStream {
+    switch piece {
+    case .stored(let range): return storage.chunks(of: stored, in: range)
+    case .new(let range):
+      guard let arrived = part.arrivedBody else { return ResponseBodyStream(part.body.part(range)) }
+      return ResponseBodyStream(readingFrom: arrived, in: range)
+    }
+  }
+
+  /// Writes a body to a destination. Returns false if the storage cannot store it.
+  private func write(_ body: ResponseBodyStream, to destination: any BodyDestination) async throws -> Bool {
+    for try await chunk in body {
+      guard await onBlockingThread({ destination.write(chunk) }) else { return false }
+    }
+    return await onBlockingThread { destination.complete() }
+  }
+
+  /// Returns the beginning of a body that was cut, as a response to store; `nil` if the rest cannot be requested.
+  func part(
+    of proposal: ProposedResponse, receivedByteCount: Int, _ declared: DeclaredLength, _ plan: Plan
+  ) -> ProposedResponse? {
+    // A complete response that is stored can be validated, which may cost less than the rest.
+    guard case .exactly(let length) = declared, proposal.status == 200,
+      plan.entry.map({ $0.freshness.flags.contains(.incomplete) }) ?? true,
+      let beginning = PartialContent.beginning(
+        ofResponseWith: proposal.fields, proposal.freshness, byteCount: receivedByteCount, completeLength: length)
+    else { return nil }
+    var part = proposal
+    part.status = 206
+    part.fields = beginning.fields
+    part.freshness = beginning.freshness
+    return part
+  }
+
+  /// A part and a stored response are not combined if the result is larger.
+  private static var maximumCombinedByteCount: Int { 64 << 20 }
+}
+
+extension PartialContent.Piece {
+  fileprivate var byteCount: Int {
+    switch self {
+    case .stored(let range), .new(let range): range.count
+    }
+  }
+}
+
+extension ResponseBodyStream {
+  /// Creates a body that reads a part of what a destination has received.
+  fileprivate init(readingFrom destination: any BodyDestination, in range: Range<Int>) {
+    self.init(start: {
+      var rest = range
+      return {
+        guard !rest.isEmpty else { return nil }
+        let piece = rest.prefix(256 << 10)
+        guard let chunk = await onBlockingThread({ destination.read(piece) }) else {
+          throw CachingClientError.storedBodyLost
+        }
+        rest = rest.dropFirst(piece.count)
+        return chunk
+      }
+    })
   }
 }
 

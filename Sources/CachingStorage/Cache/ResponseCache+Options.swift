@@ -25,11 +25,12 @@ extension ResponseCache {
       get { caching.coalescingTimeout }
       set { caching.coalescingTimeout = newValue }
     }
-    /// The maximum size in bytes of a body that a caching client stores; 64 MiB by default.
+    /// The maximum size in bytes of a body that a caching client stores; no limit of its own by default.
     ///
-    /// Values below 0 count as 0. A body is held in memory until it is stored. A body larger than this, or than 5% of
-    /// the larger capacity, is streamed to the caller and not stored.
-    public var maximumStoredBodyByteCount = 64 << 20
+    /// In any case it is a quarter of the disk capacity, or 5% of the memory capacity if that is more. Values below 0
+    /// count as 0. A body of more than 1 MiB is written to disk while it arrives. A larger one than this is streamed to
+    /// the caller and not stored.
+    public var maximumStoredBodyByteCount = Int.max
     /// The tier that the caches of several machines share; none by default.
     ///
     ///     options.fleet = try RedisTier(url: "redis://10.0.0.5:6379", secret: secret)   // product RedisTier

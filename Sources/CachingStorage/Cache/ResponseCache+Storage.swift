@@ -1,6 +1,7 @@
 public import CacheModel
 public import CachingClient
 public import HTTPCaching
+import ResponseStore
 
 #if canImport(FoundationEssentials)
   public import FoundationEssentials
@@ -32,15 +33,31 @@ extension ResponseCache: ResponseStorage, SharesClientState {
 
   // MARK: Stores
 
+  /// Returns a placement on disk, if the response may be stored there. A response for the memory tier alone, or for a
+  /// layer above, is collected.
+  public func placement(ofBody proposal: ProposedResponse, for request: CachingClientRequest) -> BodyPlacement {
+    let inMemory = BodyPlacement.inMemory(maximumByteCount: tiers.maximumCollectedBodyByteCount)
+    guard let key = request.key, interceptor?.mayHoldResponses != true, let store = tiers.usableStore else {
+      return inMemory
+    }
+    let entry = CacheEntry(proposal.response, for: key, storedAt: tiers.now)
+    let reachesDisk = tiers.allowsDiskStorage(entry, isMemoryOnly: proposal.isMemoryOnly) { request.storageHead }
+    return reachesDisk ? .whileArriving(store.makeIncomingBody()) : inMemory
+  }
+
   /// Stores a response in the tiers that its size, its lifetime and its policy permit.
   public func store(_ proposal: ProposedResponse, for request: CachingClientRequest) {
     guard let key = request.key else { return }
     let limit = tiers.maximumSessionBodyByteCount
-    guard proposal.body.count <= limit else { return proposal.refuse(.bodyTooLarge(limit: limit)) }
+    guard proposal.storedByteCount <= limit else { return proposal.refuse(.bodyTooLarge(limit: limit)) }
     let attached = interceptor?.attachment(of: proposal, for: key)
     let entry = CacheEntry(
       proposal.response, for: key, attachment: attached?.bytes ?? proposal.userInfo.map { [UInt8]($0) },
       storedAt: tiers.now, prepared: attached?.prepared)
+    if let body = proposal.arrivedBody as? IncomingBody {
+      proposal.report?.decide(tiers.insert(entry, with: body, askedAt: proposal.removalToken))
+      return
+    }
     if let interceptor, interceptor.store(entry, proposal, for: request) { return }
     let reachesDisk = tiers.allowsDiskStorage(entry, isMemoryOnly: proposal.isMemoryOnly) { request.storageHead }
     if !reachesDisk { tiers.activity.noteRefusal(Rule.memoryOnly.id, of: key) }
@@ -107,6 +124,8 @@ extension ResponseCache: ResponseStorage, SharesClientState {
   /// Returns the store's keyed digest of a credential, or of the content of a query.
   public func digest(_ bytes: UnsafeRawBufferPointer) -> String { tiers.digest(bytes) }
 }
+
+extension IncomingBody: BodyDestination {}
 
 extension CachingClientRequest {
   /// The head of the request under which a response is stored: that of a GET.

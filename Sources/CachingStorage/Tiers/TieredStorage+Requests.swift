@@ -37,12 +37,6 @@ extension TieredStorage {
     connection.openStore.use { $0.mayHaveEquivalentURLs } == true || hasStoredEquivalents.load(ordering: .acquiring)
   }
 
-  /// Whether the next ``lookup(_:at:)`` would read all of a large body to verify its checksum.
-  package func hasUnverifiedBody(_ request: CachingClientRequest, at key: RequestKey) -> Bool {
-    guard let store else { return false }
-    return store.hasUnverifiedBody(key, beyond: Self.maximumCopiedBodyByteCount) { matches($0, request) }
-  }
-
   private func matches(_ vary: VaryKey, _ request: CachingClientRequest) -> Bool {
     guard vary.fields.isEmpty else { return matches(vary, request.head) }
     return !request.namesUser && !request.head.fields.contains("authorization")

@@ -192,6 +192,26 @@ package final class TieredStorage: Sendable {
     return reachesDisk ? outcome : .notStored(memoryRefusal(of: response) ?? refusal)
   }
 
+  /// Stores a response on disk whose body was written while it arrived.
+  package func insert(_ response: CacheEntry, with body: IncomingBody, askedAt token: RemovalToken?) -> StorageOutcome {
+    if !hasStoredEquivalents.load(ordering: .relaxed), response.key.isSearchSpace {
+      hasStoredEquivalents.store(true, ordering: .releasing)
+    }
+    let outcome = body.store(
+      response.cacheable, for: response.key, attachment: response.attachment,
+      askedAt: token ?? connection.removalToken, by: memory)
+    // The memory tier may have the response that this one replaces.
+    memory.remove(response.key)
+    if outcome != .stored { discardInOtherCaches(response) }
+    return outcome
+  }
+
+  /// The store, unless it has failed.
+  var usableStore: ResponseStore? {
+    guard let store, !store.hasFailed else { return nil }
+    return store
+  }
+
   /// The rule for a response that only the memory tier could have; nil if there is no such tier, or if the response is
   /// not larger than the tier.
   private func memoryRefusal(of entry: MemoryTier.Entry) -> Rule? {
@@ -329,23 +349,27 @@ package final class TieredStorage: Sendable {
 
   // MARK: Capacity
 
-  /// The maximum size of a body that is stored for a session.
-  ///
-  /// It is 5% of the larger capacity, as in Apple's loading system, but at most the maximum in the options.
+  /// The maximum size of a body that is stored.
   package var maximumSessionBodyByteCount: Int {
     Self.maximumBodyByteCount(
-      ofCapacity: max(connection.diskCapacity, memory.capacityByteCount), options.maximumStoredBodyByteCount)
+      diskCapacity: connection.diskCapacity, memoryCapacity: memory.capacityByteCount,
+      options.maximumStoredBodyByteCount)
   }
 
-  /// The maximum size of a body that a cache stores for a session.
+  /// The maximum size of a body that is collected in memory before it is stored.
   ///
-  /// - Parameters:
-  ///   - capacity: The larger of the two capacities.
-  ///   - option: ``ResponseCache/Options/maximumStoredBodyByteCount``; its default without a value.
+  /// It is 5% of the larger capacity, as in Apple's loading system.
+  var maximumCollectedBodyByteCount: Int {
+    min(max(connection.diskCapacity, memory.capacityByteCount) / 20, 64 << 20, maximumSessionBodyByteCount)
+  }
+
+  /// The maximum size of a body that a cache stores: a quarter of the disk capacity, or 5% of the memory capacity.
+  ///
+  /// - Parameter option: ``ResponseCache/Options/maximumStoredBodyByteCount``; its default without a value.
   package static func maximumBodyByteCount(
-    ofCapacity capacity: Int, _ option: Int = ResponseCache.Options().maximumStoredBodyByteCount
+    diskCapacity: Int, memoryCapacity: Int = 0, _ option: Int = ResponseCache.Options().maximumStoredBodyByteCount
   ) -> Int {
-    min(capacity / 20, max(0, option))
+    min(max(diskCapacity / 4, memoryCapacity / 20), max(0, option))
   }
 
   /// Sets the disk capacity. A value below the store's minimum empties the disk tier and keeps the memory tier.

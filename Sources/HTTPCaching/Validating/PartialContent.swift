@@ -72,8 +72,33 @@ public enum PartialContent {
   package static func isPart(
     _ stored: some StoredResponseMetadata, ofResponseWith fields: HeaderFields, _ freshness: FreshnessInfo
   ) -> Bool {
-    guard let tag = EntityTag(stored: fields), let storedTag = EntityTag(stored: stored.fields) else { return false }
-    return tag.matchesStrongly(storedTag) && !freshness.flags.contains(.decoded)
+    isSameRepresentation(fields, stored.fields) && !freshness.flags.contains(.decoded)
+  }
+
+  /// Whether two responses have the same strong validator, so that their bytes can be combined (RFC 9110, 15.3.7.3).
+  package static func isSameRepresentation(_ one: HeaderFields, _ other: HeaderFields) -> Bool {
+    guard let tag = EntityTag(stored: one), let otherTag = EntityTag(stored: other) else { return false }
+    return tag.matchesStrongly(otherTag)
+  }
+
+  /// Returns the fields and the freshness with which the received part of a 200 whose body was cut is stored as a 206
+  /// (RFC 9111, section 3.3).
+  ///
+  /// `nil` if the rest cannot be requested: without a strong validator, for decoded content, or if the origin serves no
+  /// ranges.
+  package static func beginning(
+    ofResponseWith fields: HeaderFields, _ freshness: FreshnessInfo, byteCount: Int, completeLength: Int
+  ) -> (fields: HeaderFields, freshness: FreshnessInfo)? {
+    guard byteCount > 0, byteCount < completeLength, let tag = EntityTag(stored: fields), !tag.isWeak,
+      !freshness.flags.contains(.decoded), fields["Accept-Ranges"]?.equalsIgnoringCase("none") != true,
+      let range = ByteRange(first: 0, last: byteCount - 1)
+    else { return nil }
+    var fields = fields
+    fields.set("Content-Length", String(byteCount))
+    fields.set("Content-Range", ContentRange(range: range, completeLength: completeLength).rendered)
+    var freshness = freshness
+    freshness.flags.insert(.incomplete)
+    return (fields, freshness)
   }
 
   /// Returns the fields that request the missing bytes of an incomplete response: `Range` and `If-Range`.

@@ -57,12 +57,16 @@ extension LMDBURLCache {
     ///       request.url?.host == "api.example.com" ? .init(lifetime: 60, ignoredQueryParameters: ["token"]) : .init()
     ///     }
     public var overrides: (@Sendable (URLRequest) -> RequestOverrides)?
-    /// The maximum size in bytes of a body that sessions and ``LMDBURLCache/LMDBURLCache/data(for:)`` store; 64 MiB by
-    /// default.
+    /// The maximum size in bytes of a body that sessions and ``LMDBURLCache/LMDBURLCache/data(for:)`` store; no limit of
+    /// its own by default.
     ///
-    /// Values below 0 count as 0. A body is held in memory until it is stored. A body larger than this, or than 5% of
-    /// the larger capacity, is streamed to the caller and not stored. `storeCachedResponse(_:for:)` ignores this limit.
-    public var maximumStoredBodyByteCount = 64 << 20
+    /// In any case it is a quarter of the disk capacity, or 5% of the memory capacity if that is more. Values below 0
+    /// count as 0. A body of more than 1 MiB is written to disk while it arrives. A larger one than this is streamed to
+    /// the caller and not stored. `storeCachedResponse(_:for:)` ignores this limit.
+    ///
+    /// A session whose delegate is a `URLSessionDataDelegate`, and a subclass of the cache, receive the body in memory
+    /// before it is stored: at most 64 MiB for a delegate, and 5% of the larger capacity for a subclass.
+    public var maximumStoredBodyByteCount = Int.max
     /// The transport of all loads: those of sessions that cache, ``LMDBURLCache/data(for:)``,
     /// ``LMDBURLCache/load(_:)`` and ``LMDBURLCache/bytes(for:)``.
     ///

@@ -68,7 +68,7 @@ extension CacheDirectory {
       selected: selected?.response,
       varyNames: Set(variants.flatMap { $0.vary.fields }.filter { !$0.isForm }.map(\.name)).sorted(),
       lastRefusal: lastRefusal(of: lookups),
-      maximumBodyByteCount: TieredStorage.maximumBodyByteCount(ofCapacity: capacityByteCount),
+      maximumBodyByteCount: TieredStorage.maximumBodyByteCount(diskCapacity: capacityByteCount),
       machine: machine,
       cachingRules: rules.matches(
         of: head.url, contentType: selected?.fields["Content-Type"], hasResponse: selected != nil),

@@ -36,7 +36,6 @@ extension LMDBURLCache {
     }
     do {
       let hop = load.firstHop(request)
-      if let hop { await verifyLargeBody(for: hop.clientRequest) }
       let result = try await load.run(hop)
       let body = result.response.body
       return (
@@ -46,14 +45,5 @@ extension LMDBURLCache {
     } catch {
       throw FoundationResponse.error(for: error)
     }
-  }
-
-  /// Verifies the checksum of a large stored body that this process has not read yet.
-  ///
-  /// Uses a thread that may wait for the disk.
-  private func verifyLargeBody(for request: CachingClientRequest) async {
-    // With a subclass, an override may return another response.
-    guard !isSubclass, let key = request.key, core.hasUnverifiedBody(request, at: key) else { return }
-    await onBlockingThread { [core] in _ = core.lookup(request, at: key) }
   }
 }

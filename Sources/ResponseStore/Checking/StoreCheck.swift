@@ -195,28 +195,40 @@ struct StoreCheck {
     let bodyID = head.bodyID(ofRow: rowID)
     let first = ChunkKey(bodyID: bodyID, index: 0)
     bodyReadAhead.advance(to: try ChunkKeyCodec.bytes(of: first), in: database.environment, transaction)
-    let hash = XXHash.Stream()
+    var checksum = BodyChecksum()
     var isComplete = true
     var count = 0
+    var tableRowCount = 0
+    var hasRightTable = true
     try database.forEachChunk(ofBody: bodyID, in: transaction) { (index, chunk) in
+      if BlockTable.contains(ChunkKey(bodyID: bodyID, index: index)), count == chunks.count {
+        if tableRowCount == 0 { _ = checksum.digest() }
+        let blocks = checksum.takeBlocks(min(BlockTable.blockCountPerRow, checksum.blocks.count))
+        if BlockTable.checksums(chunk, 0..<chunk.count / 8) != blocks { hasRightTable = false }
+        tableRowCount += 1
+        return true
+      }
       guard count < chunks.count, index == count else { return false }
       // At once, because a page fault reads one page.
       let start = UInt(bitPattern: chunk.baseAddress) & ~UInt(database.pageByteCount - 1)
       madvise(UnsafeMutableRawPointer(bitPattern: start), chunk.count, MADV_WILLNEED)
-      hash.append(chunk)
+      checksum.append(chunk)
       if chunk.count != chunks.range(count).count { isComplete = false }
       count += 1
       noteRead(chunk.count, transaction)
       return true
     }
-    walked.chunkCount += count
+    walked.chunkCount += count + tableRowCount
+    if !hasRightTable || tableRowCount != BlockTable.rowCount(bodyByteCount: head.bodyByteCount) {
+      result.report("The table of the body of row \(rowID) is wrong")
+    }
     if count < chunks.count {
       result.report("Row \(rowID) lacks chunk \(count)")
       isComplete = false
     }
     if !isComplete {
       result.report("The body of row \(rowID) is incomplete")
-    } else if hash.digest != head.bodyChecksum {
+    } else if checksum.digest() != head.bodyChecksum {
       result.report("The body of row \(rowID) does not match its checksum")
     }
   }

@@ -34,11 +34,6 @@ struct UnfinishedBody: Sendable, Equatable {
     writer.append(UInt64(processID))
     return writer.bytes
   }
-
-  /// Whether no process writes the body. False for a body that this process began, which may be in progress.
-  var isAbandoned: Bool {
-    processID <= 0 || (kill(processID, 0) != 0 && errno == ESRCH)
-  }
 }
 
 extension RecordDatabase {
@@ -69,6 +64,8 @@ extension RecordDatabase {
   /// - Parameter isAlone: Whether no other process has the directory open.
   func noteUnfinishedBodies(isAlone: Bool) throws(LMDBError) {
     let unfinished = try environment.read { (transaction) throws(LMDBError) in try unfinishedBodies(in: transaction) }
-    for body in unfinished where isAlone || body.isAbandoned { orphanedBodies.note(body.bodyID) }
+    for body in unfinished where isAlone || bodiesInProgress.isAbandoned(body.bodyID, begunBy: body.processID) {
+      orphanedBodies.note(body.bodyID)
+    }
   }
 }

@@ -16,7 +16,8 @@ extension RecordDatabase {
     return chunk
   }
 
-  /// Calls `body` with the number and the bytes of each chunk of a body, in order, until it returns false.
+  /// Calls `body` with the number and the bytes of each chunk of a body, in order, and then with those of the rows of
+  /// its table, until it returns false.
   func forEachChunk(
     ofBody bodyID: UInt64, in transaction: borrowing some Transaction & ~Copyable,
     _ body: (UInt32, UnsafeRawBufferPointer) throws(LMDBError) -> Bool
@@ -34,13 +35,12 @@ extension RecordDatabase {
     }
   }
 
-  /// Writes chunks of a body: those in `range`, or all.
+  /// Writes the chunks of a body and the table of its blocks.
   func putChunks(
-    _ range: Range<Int>? = nil, of body: Data, head: RecordHeader, bodyID: UInt64,
-    in transaction: borrowing WriteTransaction
+    of body: Data, head: RecordHeader, bodyID: UInt64, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     let chunks = head.layout { self.chunks(of: $0) }
-    for index in range ?? 0..<chunks.count {
+    for index in 0..<chunks.count {
       let part = chunks.range(index)
       try bodies.reserve(
         byteCount: part.count, for: ChunkKey(bodyID: bodyID, index: UInt32(index)), in: transaction, mode: .append
@@ -50,9 +50,29 @@ extension RecordDatabase {
         }
       }
     }
+    guard body.count > BlockTable.thresholdByteCount else { return }
+    var checksum = BodyChecksum()
+    body.withUnsafeBytes { checksum.append($0) }
+    _ = checksum.digest()
+    for row in 0..<BlockTable.rowCount(bodyByteCount: body.count) {
+      let blocks = checksum.takeBlocks(min(BlockTable.blockCountPerRow, checksum.blocks.count))
+      try putTableRow(row, blocks[...], of: bodyID, in: transaction)
+    }
   }
 
-  /// Deletes the chunks of a body, or as many as free about `pageCount` pages. Returns true if none is left.
+  /// Writes a row of the table of a body's blocks.
+  func putTableRow(
+    _ row: Int, _ blocks: ArraySlice<UInt64>, of bodyID: UInt64, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    let key = BlockTable.key(bodyID: bodyID, row: row)
+    try bodies.reserve(byteCount: blocks.count * 8, for: key, in: transaction) { destination in
+      for (index, block) in blocks.enumerated() {
+        destination.storeBytes(of: block.littleEndian, toByteOffset: index * 8, as: UInt64.self)
+      }
+    }
+  }
+
+  /// Deletes the chunks and the table of a body, or as many rows as free about `pageCount` pages. Returns true if none is left.
   @discardableResult
   func removeChunks(
     of bodyID: UInt64, pageCount limit: Int = .max, in transaction: borrowing WriteTransaction

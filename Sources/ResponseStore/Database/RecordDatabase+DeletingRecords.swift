@@ -67,7 +67,9 @@ extension RecordDatabase {
     return RemovableRecord(
       rowID: rowID, checksum: head.checksum, tag: tag(of: head.key), use: use,
       date: DateKey(time: SortableTimestamp.encode(head.updatedAt), rowID: rowID),
-      bodyID: head.bodyID(ofRow: rowID), chunkCount: chunks.count, bodyPageCount: pageCount(of: chunks),
+      bodyID: head.bodyID(ofRow: rowID), chunkCount: chunks.count,
+      tableRowCount: head.isBodyInline ? 0 : BlockTable.rowCount(bodyByteCount: head.bodyByteCount),
+      bodyPageCount: pageCount(of: chunks),
       recordByteCount: head.raw.count, byteCount: head.storedByteCount, isKeySpace: RequestKey.isKeySpace(head.key))
   }
 
@@ -107,6 +109,7 @@ extension RecordDatabase {
       let deletesBody = changes.freeing.countRemoval(of: record, isInRun: isInRun, pageByteCount: pageByteCount)
       if deletesBody {
         for index in 0..<record.chunkCount { chunks.append(ChunkKey(bodyID: record.bodyID, index: UInt32(index))) }
+        for row in 0..<record.tableRowCount { chunks.append(BlockTable.key(bodyID: record.bodyID, row: row)) }
       } else {
         try addOrphanedBody(record.bodyID, in: transaction)
       }
@@ -201,6 +204,7 @@ struct RemovableRecord {
   /// The ID of a body outside the record; without such a body there are no chunks.
   var bodyID: UInt64
   var chunkCount: Int
+  var tableRowCount: Int
   var bodyPageCount: Int
   var recordByteCount: Int
   /// The bytes of record header and body.

@@ -26,6 +26,8 @@ final class RecordDatabase: @unchecked Sendable {
   var nextEmptySegment: UInt64 = 0
   /// Orphaned bodies, to be deleted. The transaction that orphaned a body may have failed.
   let orphanedBodies = OrphanedBodies()
+  /// Bodies that this process writes.
+  let bodiesInProgress = BodiesInProgress()
 
   let format: FormatRecord
   /// The identity that the files of this store share.
@@ -230,6 +232,8 @@ final class RecordDatabase: @unchecked Sendable {
   func bodySpaceRequired(byteCount: Int) -> (pageCount: Int, sharedByteCount: Int) {
     var pageCount = byteCount / chunkByteCount * self.pageCount(ofChunk: chunkByteCount)
     var sharedByteCount = 0
+    // A row of the table has four pages.
+    pageCount += BlockTable.rowCount(bodyByteCount: byteCount) * 4
     let chunks = chunks(ofByteCount: byteCount, chunkByteCount: chunkByteCount)
     for index in byteCount / chunkByteCount..<chunks.count {
       let part = chunks.range(index).count

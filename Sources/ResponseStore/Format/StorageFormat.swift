@@ -5,7 +5,7 @@ import LMDB
 /// The document `StorageFormat.md` explains them. Change both together, and raise the version.
 enum StorageFormat {
   /// The version in `meta`; data with another version is replaced.
-  static let version: UInt32 = 7
+  static let version: UInt32 = 8
 
   static let bodiesTable = "bodies"
   static let datesTable = "dates"

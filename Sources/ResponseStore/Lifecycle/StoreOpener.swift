@@ -245,6 +245,7 @@ struct StoreOpener {
   /// Fits the file to the capacity, and notes orphaned chunks.
   private func ready(_ database: RecordDatabase, isFirst: Bool) throws(StoreError) -> ResponseStore {
     let removalLog = try openRemovalLog(of: database, isFirst: isFirst)
+    database.bodiesInProgress.useLocks(of: directory.directoryLock)
     var options = options
     if isInspection { options.capacityByteCount = try storedCapacityByteCount(of: database) }
     let context = StoreContext(

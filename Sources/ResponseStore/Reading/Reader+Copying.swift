@@ -77,12 +77,13 @@ extension Reader {
   ) -> StoredResponse {
     let (rowID, head) = (selected.rowID, selected.head)
     let location = StoredBody.Location(
-      byteCount: head.bodyByteCount, bodyID: head.bodyID(ofRow: rowID), chunks: database.chunks(of: head))
+      byteCount: head.bodyByteCount, bodyID: head.bodyID(ofRow: rowID), chunks: database.chunks(of: head), rowID: rowID
+    )
     let body = StoredBody(location, in: store)
     let record = StoredResponse(
       copying: head, rowID: rowID, removalSequence: selected.removalSequence, hasOthers: selected.hasOthers,
       storedBody: body)
-    if !isIntact, !isVerified(head, rowID: rowID) {
+    if !isIntact, !isVerified(head, rowID: rowID), !isTableVerified(head, rowID: rowID) {
       unverified = body
     } else if selected.isSoftPurged {
       record.endFreshness(at: softPurgeTime(of: head, rowID: rowID, in: transaction))
@@ -117,10 +118,22 @@ extension Reader {
 
   /// Whether a record whose body is in the store matches its checksums; nil if it was replaced or evicted.
   ///
-  /// Each piece is read in its own transaction, because a long one would pin freed pages.
-  func isIntact(_ record: StoredResponse, _ body: StoredBody) -> Bool? {
+  /// Of a large body only the table is read; each of its blocks is compared when it is read. Each piece is read in its
+  /// own transaction, because a long one would pin freed pages.
+  func isIntact(_ record: StoredResponse, _ body: StoredBody) throws(LMDBError) -> Bool? {
     guard record.withHead({ $0.hasRightChecksum }) else { return false }
     let checksum = XXHash.Stream()
+    let rowCount = BlockTable.rowCount(bodyByteCount: body.byteCount)
+    for row in 0..<rowCount {
+      let key = BlockTable.key(bodyID: body.location.bodyID, row: row)
+      let found: Void? = try read { (transaction) throws(LMDBError) in
+        try database.bodies.withValue(for: key, in: transaction) { (value) throws(LMDBError) in
+          value.withUnsafeBytes { checksum.append($0) }
+        }
+      }
+      guard found != nil else { return nil }
+    }
+    if rowCount > 0 { return record.withHead { $0.bodyChecksum } == checksum.digest }
     var start = 0
     while start < body.byteCount {
       let end = min(start + Self.comparedPieceByteCount, body.byteCount)
@@ -135,9 +148,6 @@ extension Reader {
 }
 
 extension RecordHeaderView {
-  /// Whether the body stays in the store. The body of an incomplete response is read at once, to be combined with
-  /// others.
-  func isReadInPieces(beyond limit: Int) -> Bool {
-    !isBodyInline && bodyByteCount > limit && !freshness.flags.contains(.incomplete)
-  }
+  /// Whether the body stays in the store.
+  func isReadInPieces(beyond limit: Int) -> Bool { !isBodyInline && bodyByteCount > limit }
 }

@@ -176,10 +176,11 @@ final class Reader: Sendable {
           return nil
         }
         guard let body = unverified else { return record }
-        switch isIntact(record, body) {
+        switch try isIntact(record, body) {
         case true?:
           let checksum = record.withHead { $0.checksum }
-          verified.insert(rowID: record.rowID, checksum: checksum)
+          let hasTable = BlockTable.rowCount(bodyByteCount: body.byteCount) > 0
+          verified.insert(rowID: record.rowID, checksum: hasTable ? ~checksum : checksum)
           intactChecksum = checksum
         case false?:
           reportCorruptRecord(record.rowID)
@@ -330,6 +331,11 @@ final class Reader: Sendable {
 
   func isVerified(_ head: RecordHeaderView, rowID: UInt64) -> Bool {
     !verifiesEveryRead && verified.contains(rowID: rowID, checksum: head.checksum)
+  }
+
+  /// Whether the header and the table of a large body were verified, but not the body.
+  func isTableVerified(_ head: RecordHeaderView, rowID: UInt64) -> Bool {
+    !verifiesEveryRead && verified.contains(rowID: rowID, checksum: ~head.checksum)
   }
 
   // MARK: Corruption

@@ -6,7 +6,8 @@ import LMDB
 /// The body of a stored response, read from the store in pieces.
 ///
 /// It pins no snapshot and no page. If the response is evicted, removed or replaced, the rest of the body cannot be
-/// read. All bytes belong to the response that was looked up, whose checksum was verified before.
+/// read. All bytes belong to the response that was looked up, and match its checksums: those of a body of more than
+/// 1 MiB are compared when they are read, in blocks of 64 KiB.
 ///
 /// Safe from any thread.
 public final class StoredBody: Sendable {
@@ -15,6 +16,10 @@ public final class StoredBody: Sendable {
     let byteCount: Int
     let bodyID: UInt64
     let chunks: ChunkLayout
+    /// The row of the record; 0 if it is not known.
+    var rowID: UInt64 = 0
+    /// The right to write the body, for one that no committed record has yet.
+    var claim: BodyClaim?
   }
 
   /// The body's size in bytes.
@@ -38,45 +43,78 @@ public final class StoredBody: Sendable {
   ///   no freed page can be reused.
   public func read(_ range: Range<Int>) -> Data? {
     guard range.lowerBound >= 0, range.upperBound <= byteCount else { Trap.outsideBody(range, byteCount) }
-    return reader.copyBytes(range, of: location.bodyID, location.chunks)
+    return reader.copyBytes(range, of: location)
   }
 }
 
 extension Reader {
-  /// See ``ResponseStore/hasUnverifiedBody(_:beyond:where:)``.
-  func hasUnverifiedBody(_ key: RequestKey, beyond limit: Int, where matches: (VaryKey) -> Bool) -> Bool {
-    guard isUsable else { return false }
-    do throws(LMDBError) {
-      return try read { (transaction) throws(LMDBError) in
-        var isOutdated = false
-        let selected = try selectRecord(key, above: nil, in: transaction, isOutdated: &isOutdated, where: matches)
-        guard let selected, selected.head.isReadInPieces(beyond: limit) else { return false }
-        return !isVerified(selected.head, rowID: selected.rowID)
-      }
-    } catch {
-      return false
-    }
-  }
-
-  fileprivate func copyBytes(_ range: Range<Int>, of bodyID: UInt64, _ chunks: ChunkLayout) -> Data? {
+  /// Copies a part of a body; nil if it no longer exists, or does not match its checksums.
+  ///
+  /// - Parameter verifies: Whether to compare a large body's blocks with their checksums.
+  func copyBytes(_ range: Range<Int>, of body: StoredBody.Location, verifies: Bool = true) -> Data? {
     guard isUsable, !range.isEmpty else { return range.isEmpty ? Data() : nil }
+    let verifies = verifies && body.byteCount > BlockTable.thresholdByteCount
+    // A checksum is that of a whole block.
+    let blockByteCount = BlockTable.blockByteCount
+    let copied =
+      verifies
+      ? range.lowerBound / blockByteCount
+        * blockByteCount..<min(
+          (range.upperBound + blockByteCount - 1) / blockByteCount * blockByteCount, body.byteCount)
+      : range
     do throws(LMDBError) {
       return try read { (transaction) throws(LMDBError) -> Data? in
-        var copy = Data(capacity: range.count)
-        for index in chunks.indices(of: range) {
-          guard let chunk = try database.chunk(index, of: bodyID, chunks, in: transaction) else { return nil }
-          let start = chunks.range(index).lowerBound
-          let part = range.clamped(to: chunks.range(index))
+        var copy = Data(capacity: copied.count)
+        for index in body.chunks.indices(of: copied) {
+          guard let chunk = try database.chunk(index, of: body.bodyID, body.chunks, in: transaction) else {
+            return nil
+          }
+          let start = body.chunks.range(index).lowerBound
+          let part = copied.clamped(to: body.chunks.range(index))
           copy.append(
             contentsOf: UnsafeRawBufferPointer(rebasing: chunk[part.lowerBound - start..<part.upperBound - start]))
           // Otherwise a large body would become resident memory of this process.
           database.environment.releaseResidentPages(of: chunk, in: transaction)
         }
-        return copy
+        guard verifies else { return copy }
+        guard try matchesTable(copy, at: copied.lowerBound, of: body.bodyID, in: transaction) else {
+          if body.rowID != 0 { reportCorruptRecord(body.rowID) }
+          return nil
+        }
+        let start = copy.startIndex + range.lowerBound - copied.lowerBound
+        return copied == range ? copy : copy.subdata(in: start..<start + range.count)
       }
     } catch {
       context.readFailed(error)
       return nil
     }
+  }
+
+  /// Whether blocks of a body match their checksums in its table.
+  ///
+  /// - Parameter start: The position of the bytes in the body, which is that of a block.
+  private func matchesTable(
+    _ bytes: Data, at start: Int, of bodyID: UInt64, in transaction: borrowing ReadTransaction
+  ) throws(LMDBError) -> Bool {
+    let first = start / BlockTable.blockByteCount
+    let checksums = bytes.withUnsafeBytes { bytes in
+      stride(from: 0, to: bytes.count, by: BlockTable.blockByteCount).map { offset in
+        let end = min(offset + BlockTable.blockByteCount, bytes.count)
+        return XXHash.digest64(UnsafeRawBufferPointer(rebasing: bytes[offset..<end]))
+      }
+    }
+    var index = 0
+    while index < checksums.count {
+      let (row, offset) = (first + index).quotientAndRemainder(dividingBy: BlockTable.blockCountPerRow)
+      let count = min(BlockTable.blockCountPerRow - offset, checksums.count - index)
+      let expected = checksums[index..<index + count]
+      let key = BlockTable.key(bodyID: bodyID, row: row)
+      let matches = try database.bodies.withValue(for: key, in: transaction) { (value) throws(LMDBError) in
+        value.withUnsafeBytes { BlockTable.checksums($0, offset..<offset + count)?.elementsEqual(expected) }
+      }
+      guard matches == true else { return false }
+      index += count
+    }
+    return true
   }
 }

@@ -236,6 +236,6 @@ extension StoredResponse {
 
   /// Whether header and body of a copy match their checksums.
   var isIntact: Bool {
-    withHead { $0.hasRightChecksum && $0.bodyChecksum == XXHash.digest64(copiedBody) }
+    withHead { $0.hasRightChecksum && $0.bodyChecksum == BodyChecksum.digest(of: copiedBody) }
   }
 }

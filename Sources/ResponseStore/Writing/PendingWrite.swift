@@ -19,8 +19,8 @@ final class PendingWrite: Sendable {
   let head: RecordHeader
   /// The body, unless it is in the record header: the caller's own bytes, without a copy.
   let bodyApart: Data
-  /// The location of the body if this write only replaces the header of a record whose body was not read; otherwise
-  /// nil. Then the write has no body itself.
+  /// The location of the body if it is in the store: that of a record whose header this write only replaces, or one
+  /// that was written while it arrived. Then the write has no body itself.
   let storedBody: StoredBody.Location?
   let storedAt: Date
   /// Changed only by ``becomeRecord()``.
@@ -69,7 +69,7 @@ final class PendingWrite: Sendable {
     ownRowID = Atomic(rowID)
     self.removalSequence = removalSequence
     digest = key.spreadingDigest
-    let bodyChecksum = bodyChecksum ?? response.body.withUnsafeBytes { XXHash.digest64($0) }
+    let bodyChecksum = bodyChecksum ?? response.body.withUnsafeBytes { BodyChecksum.digest(of: $0) }
     head = RecordHeader(
       response, for: key, attachment: attachment, storedAt: storedAt, updatedAt: updatedAt,
       removalSequence: removalSequence, inlineByteCount: inlineByteCount, bodyChecksum: bodyChecksum,
@@ -104,11 +104,11 @@ final class PendingWrite: Sendable {
     head.isBodyInline ? head.layout { body($0.inlineBody) } : bodyApart.withUnsafeBytes(body)
   }
 
-  /// The same response with a changed header.
-  private init(_ other: PendingWrite, head: RecordHeader) {
+  /// The same response with a changed header, or with its body in the store.
+  private init(_ other: PendingWrite, head: RecordHeader, storedBody: StoredBody.Location? = nil) {
     self.head = head
-    bodyApart = other.bodyApart
-    storedBody = other.storedBody
+    bodyApart = storedBody == nil ? other.bodyApart : Data()
+    self.storedBody = storedBody ?? other.storedBody
     storedAt = other.storedAt
     purpose = other.purpose
     original = other.record
@@ -120,8 +120,13 @@ final class PendingWrite: Sendable {
 
   /// The same write with its body in single-page chunks, for a data file whose free pages are not contiguous.
   var withSinglePageChunks: PendingWrite {
-    guard purpose == .insert, !head.isBodyInline else { return self }
+    guard purpose == .insert, !head.isBodyInline, storedBody == nil else { return self }
     return PendingWrite(self, head: head.withSinglePageChunks)
+  }
+
+  /// Returns the same write, whose body was written to the store.
+  func withBody(in location: StoredBody.Location) -> PendingWrite {
+    PendingWrite(self, head: head, storedBody: location)
   }
 
   /// Returns the same write with a freshness that a soft purge ended.

@@ -30,12 +30,41 @@ struct WriteIntake: Sendable {
     _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]?, askedAt token: RemovalToken?,
     waitsForSpace: Bool, by holder: (any CopyHolder)?
   ) -> StorageOutcome {
+    store(response, for: key, askedAt: token, by: holder) { removalSequence in
+      accept(
+        response, for: key, attachment: attachment, storedAt: context.options.clock(), purpose: .insert,
+        removalSequence: removalSequence, waitsForSpace: waitsForSpace)
+    }
+  }
+
+  /// Accepts a new response whose body is in the store, or drops it. Does not wait for space.
+  ///
+  /// - Parameter body: The body; nil if it could not be written, so that the response is dropped.
+  func store(
+    _ response: CacheableResponse, for key: RequestKey, attachment: [UInt8]?,
+    body: (location: StoredBody.Location, checksum: UInt64)?, askedAt token: RemovalToken?,
+    by holder: (any CopyHolder)?
+  ) -> StorageOutcome {
+    store(response, for: key, askedAt: token, by: holder) { removalSequence in
+      guard let body else { return .notStored(.writeDropped) }
+      let response = CacheableResponse(
+        status: response.status, fields: response.fields, body: Data(), freshness: response.freshness,
+        vary: response.vary)
+      return accept(
+        response, for: key, attachment: attachment, storedAt: context.options.clock(), purpose: .insert,
+        bodyChecksum: body.checksum, storedBody: body.location, removalSequence: removalSequence,
+        waitsForSpace: false)
+    }
+  }
+
+  private func store(
+    _ response: CacheableResponse, for key: RequestKey, askedAt token: RemovalToken?, by holder: (any CopyHolder)?,
+    _ accept: (_ removalSequence: UInt64) -> StorageOutcome
+  ) -> StorageOutcome {
     defer { copyHolders.dropCopies(of: key, except: holder) }
     var outcome = StorageOutcome.notStored(.writeDropped)
     if let removalSequence = token.map({ context.removalNumber(in: $0) }) ?? context.removalLog.sequence {
-      outcome = accept(
-        response, for: key, attachment: attachment, storedAt: context.options.clock(), purpose: .insert,
-        removalSequence: removalSequence, waitsForSpace: waitsForSpace)
+      outcome = accept(removalSequence)
     }
     if outcome != .stored {
       context.counts.count(1, .droppedWrites)

@@ -215,7 +215,10 @@ struct Writer: Sendable {
   }
 
   private func count(_ result: WriteResult) {
-    for (response, rowID) in result.rows { response.setRowID(rowID) }
+    for (response, rowID) in result.rows {
+      response.setRowID(rowID)
+      response.storedBody?.claim?.noteStored()
+    }
     context.counts.count(result.writes, .writes)
     context.counts.count(result.writtenByteCount, .writtenBytes)
     context.counts.count(result.updates, .updates)
@@ -241,7 +244,7 @@ struct Writer: Sendable {
           try removeSupersededVariant(write, changes: &changes, result: &result, in: transaction)
           continue
         }
-        try put(remaining, bodyID: nil, changes: &changes, result: &result, in: transaction)
+        try put(remaining, changes: &changes, result: &result, in: transaction)
       }
       changes.counters.knownRemoval = max(changes.counters.knownRemoval, context.removalLog.sequence)
     }
@@ -273,10 +276,8 @@ struct Writer: Sendable {
   }
 
   /// Inserts or updates one record.
-  ///
-  /// - Parameter bodyID: The ID of a body whose chunks are already written; nil to write them.
   func put(
-    _ write: PendingWrite, bodyID: UInt64?, changes: inout RecordChanges, result: inout WriteResult,
+    _ write: PendingWrite, changes: inout RecordChanges, result: inout WriteResult,
     in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
     if write.isUpdate {
@@ -291,6 +292,12 @@ struct Writer: Sendable {
       }
       return
     }
+    let bodyID = write.storedBody?.bodyID
+    if let bodyID, try !database.meta.contains(MetaKey.partial(bodyID), in: transaction) {
+      // Another process has taken this one for dead.
+      result.dropped += 1
+      return try removeSupersededVariant(write, changes: &changes, result: &result, in: transaction)
+    }
     let entry = write.head.layout { database.indexEntry(of: $0, rowID: 0) }
     let others = try database.replaceVariant(of: write.head, tag: entry.tag, changes: &changes, in: transaction)
     let band =
@@ -300,7 +307,7 @@ struct Writer: Sendable {
       changes: &changes, in: transaction)
     result.rows.append((write, rowID))
     result.writes += 1
-    result.writtenByteCount += write.head.bytes.count + write.bodyApart.count
+    result.writtenByteCount += write.head.bytes.count + (write.storedBody?.byteCount ?? write.bodyApart.count)
     if others.replaced > 0 { result.removed[.replaced, default: 0] += others.replaced }
     if others.pushedOut > 0 { notePushedOut(others.pushedOut, by: write, &result) }
   }
@@ -324,9 +331,18 @@ struct Writer: Sendable {
   }
 
   private func writeFailed(_ error: LMDBError, _ batch: WriteBatch) {
-    let error = ProcessLimits.cause(of: database.index.cause(of: error), writing: context.storeDirectory.dataPath)
-    noteLoss(of: batch.writes, error)
+    noteLoss(of: batch.writes, cause(of: error))
     discardReplacedRecords(of: batch.writes)
+    handleFailure(error)
+  }
+
+  private func cause(of error: LMDBError) -> LMDBError {
+    ProcessLimits.cause(of: database.index.cause(of: error), writing: context.storeDirectory.dataPath)
+  }
+
+  /// Ends the use of the data if an error requires that, and logs other errors.
+  func handleFailure(_ error: LMDBError) {
+    let error = cause(of: error)
     context.failIfDirectoryMoved()
     if context.fail(after: error) { return }
     if error.code == .mapFull {

@@ -34,11 +34,15 @@ final class MemoryStorage: ResponseStorage {
   let whenStoring: @Sendable () -> Void
   /// Runs at the end of `lookup`.
   let whenLooked: @Sendable () -> Void
+  /// How large bodies are stored.
+  let placement: @Sendable () -> BodyPlacement
 
   init(
     keeps: Bool = true, asksAgain: Bool = true, whenStoring: @escaping @Sendable () -> Void = {},
-    whenLooked: @escaping @Sendable () -> Void = {}
+    whenLooked: @escaping @Sendable () -> Void = {},
+    placement: @escaping @Sendable () -> BodyPlacement = { .inMemory(maximumByteCount: .max) }
   ) {
+    self.placement = placement
     self.keeps = keeps
     self.asksAgain = asksAgain
     self.whenStoring = whenStoring
@@ -65,6 +69,8 @@ final class MemoryStorage: ResponseStorage {
   }
 
   func body(of entry: Entry) -> Data { entry.body }
+
+  func placement(ofBody proposal: ProposedResponse, for request: CachingClientRequest) -> BodyPlacement { placement() }
 
   func store(_ proposal: ProposedResponse, for request: CachingClientRequest) {
     whenStoring()

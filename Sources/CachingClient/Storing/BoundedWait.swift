@@ -1,9 +1,9 @@
 import Synchronization
 
-/// A short wait at the end of a body for the caller's hook.
+/// A short wait at the end of a body for the caller's hook, or for the storage.
 ///
-/// If the hook decides promptly, the response is stored before the caller's next request.
-final class DecisionWait: Sendable {
+/// If they are prompt, the response is stored before the caller's next request.
+final class BoundedWait: Sendable {
   private struct State {
     var isOver = false
     var waiter: CheckedContinuation<Void, Never>?

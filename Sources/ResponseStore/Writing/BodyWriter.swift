@@ -1,0 +1,138 @@
+import FoundationEssentials
+import LMDB
+
+/// Writes the rows of one body in several transactions, none of which changes more pages than a batch.
+///
+/// The bytes may arrive over any time. A record header written later makes the body visible. A row of `meta` identifies
+/// the body until then, so that any process can delete it.
+///
+/// Not safe for concurrent calls.
+final class BodyWriter {
+  private let space: DiskSpace
+  private let evictor: Evictor
+  private let database: RecordDatabase
+  private let chunkByteCount: Int
+  private var checksum = BodyChecksum()
+  /// The bytes that do not fill a chunk yet.
+  private var rest = Data()
+  /// The chunks and rows of the table that were committed.
+  private var chunkCount = 0
+  private var tableRowCount = 0
+  /// Set by the first transaction.
+  private(set) var claim: BodyClaim?
+
+  init(_ database: RecordDatabase, space: DiskSpace, evictor: Evictor, isInSinglePages: Bool = false) {
+    (self.database, self.space, self.evictor) = (database, space, evictor)
+    chunkByteCount = isInSinglePages ? database.singlePageChunkByteCount : database.chunkByteCount
+  }
+
+  /// The number of bytes that are committed.
+  var writtenByteCount: Int { chunkCount * chunkByteCount }
+
+  /// Whether the body still exists: no process has deleted it because it took this one for dead.
+  private func isInProgress(in transaction: borrowing WriteTransaction) throws(LMDBError) -> Bool {
+    guard let claim else { return true }
+    return try database.meta.contains(MetaKey.partial(claim.bodyID), in: transaction)
+  }
+
+  /// Appends bytes, and commits the chunks that they complete. Use at most about a batch.
+  ///
+  /// - Returns: False if the body was deleted.
+  func append(_ bytes: Data) throws(LMDBError) -> Bool {
+    bytes.withUnsafeBytes { checksum.append($0) }
+    rest.append(bytes)
+    return try commit(chunkSizes: Array(repeating: chunkByteCount, count: rest.count / chunkByteCount))
+  }
+
+  /// Commits the last chunks and the table of the blocks.
+  ///
+  /// - Returns: The place of the body and its checksum; nil if the body was deleted.
+  func finish() throws(LMDBError) -> (location: StoredBody.Location, checksum: UInt64)? {
+    let digest = checksum.digest()
+    let byteCount = checksum.byteCount
+    let chunks = ChunkLayout(
+      bodyByteCount: byteCount, chunkByteCount: chunkByteCount, pageByteCount: database.pageByteCount)
+    let sizes = (chunkCount..<chunks.count).map { chunks.range($0).count }
+    guard try commit(chunkSizes: sizes, endsTable: byteCount > BlockTable.thresholdByteCount) else { return nil }
+    guard let claim else { return nil }
+    return (
+      StoredBody.Location(
+        byteCount: byteCount, bodyID: claim.bodyID, chunks: chunks, claim: claim),
+      digest
+    )
+  }
+
+  /// Returns the place of the bytes that are committed.
+  var writtenPart: StoredBody.Location? {
+    guard let claim else { return nil }
+    let chunks = ChunkLayout(
+      bodyByteCount: writtenByteCount, chunkByteCount: chunkByteCount, pageByteCount: database.pageByteCount)
+    return StoredBody.Location(
+      byteCount: writtenByteCount, bodyID: claim.bodyID, chunks: chunks, claim: claim)
+  }
+
+  /// Commits chunks of these sizes, and the rows of the table that are complete, or all of them.
+  private func commit(chunkSizes: [Int], endsTable: Bool = false) throws(LMDBError) -> Bool {
+    let rowByteCount = BlockTable.blockCountPerRow * 8
+    let rowCount =
+      endsTable
+      ? (checksum.blocks.count + BlockTable.blockCountPerRow - 1) / BlockTable.blockCountPerRow
+      : checksum.blocks.count / BlockTable.blockCountPerRow
+    guard !chunkSizes.isEmpty || rowCount > 0 else { return true }
+    let pageCount =
+      chunkSizes.count * database.pageCount(ofChunk: chunkByteCount)
+      + rowCount * database.pageCount(ofChunk: rowByteCount) + 16
+    try evictor.ensureFreePages(pageCount, entryCount: 1)
+    let isWritten = try space.commit(changesRecords: false) { (transaction) throws(LMDBError) -> Bool in
+      guard try isInProgress(in: transaction) else { return false }
+      let bodyID = try beginIfNeeded(in: transaction)
+      try putChunks(chunkSizes, bodyID: bodyID, in: transaction)
+      try putTable(rowCount: rowCount, bodyID: bodyID, in: transaction)
+      return true
+    }
+    guard isWritten, let claim else { return false }
+    claim.noteWritten()
+    let byteCount = chunkSizes.reduce(0, +)
+    chunkCount += chunkSizes.count
+    tableRowCount += rowCount
+    rest = Data(rest.dropFirst(byteCount))
+    _ = checksum.takeBlocks(min(rowCount * BlockTable.blockCountPerRow, checksum.blocks.count))
+    database.bodiesInProgress.add(byteCount, to: claim.bodyID)
+    return true
+  }
+
+  private func beginIfNeeded(in transaction: borrowing WriteTransaction) throws(LMDBError) -> UInt64 {
+    if let claim { return claim.bodyID }
+    let bodyID = try database.change(in: transaction) { (changes) throws(LMDBError) in
+      try database.beginBody(changes: &changes, in: transaction)
+    }
+    // Before the commit shows the body to other processes.
+    claim = BodyClaim(bodyID, in: database)
+    return bodyID
+  }
+
+  private func putChunks(
+    _ sizes: [Int], bodyID: UInt64, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    var offset = 0
+    for (index, size) in sizes.enumerated() {
+      let key = ChunkKey(bodyID: bodyID, index: UInt32(chunkCount + index))
+      try database.bodies.reserve(byteCount: size, for: key, in: transaction, mode: .append) { destination in
+        rest.withUnsafeBytes { source in
+          destination.copyMemory(from: UnsafeRawBufferPointer(rebasing: source[offset..<offset + size]))
+        }
+      }
+      offset += size
+    }
+  }
+
+  private func putTable(
+    rowCount: Int, bodyID: UInt64, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) {
+    for row in 0..<rowCount {
+      let first = row * BlockTable.blockCountPerRow
+      let blocks = checksum.blocks[first..<min(first + BlockTable.blockCountPerRow, checksum.blocks.count)]
+      try database.putTableRow(tableRowCount + row, blocks, of: bodyID, in: transaction)
+    }
+  }
+}
