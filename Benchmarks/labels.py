@@ -23,6 +23,7 @@ SCOPES = {
     "one key": "by key",
     "since": "by date",
     "group": "by cache group",
+    "tag": "by tag",
     "prefix": "by URL prefix",
     "host": "by host",
     "all": "of everything",

@@ -13,6 +13,8 @@ package struct RemovalIndex: Sendable {
   private var removals: [Removal] = []
   /// The numbers of the removals in each place, under its hash. Two places with one hash cost time only.
   private var numbers: [UInt64: [UInt64]] = [:]
+  /// The fields of which removals by tag have tags; usually one list for all removals.
+  private var tagFieldNames: [[String]] = []
   /// The numbers of the removals that may cover any key.
   private var numbersOfAnyKey: [UInt64] = []
   /// The lengths of the bytes that the places of each kind have.
@@ -37,8 +39,9 @@ package struct RemovalIndex: Sendable {
     if removals.count == capacity { forget(upTo: floor + UInt64(capacity / 2)) }
     removals.append(removal)
     let scope = removal.scope
-    if case .group(let origin, let name) = scope {
-      insert(.group, origin, name)
+    if case .tag(.bytes(let name), let fieldNames, let origin) = scope {
+      insert(.tag, origin, name)
+      if !tagFieldNames.contains(fieldNames) { tagFieldNames.append(fieldNames) }
     } else if let beginning = scope.beginning {
       insert(.beginning, beginning)
       if let path = scope.path { insert(.path, path) }
@@ -47,9 +50,9 @@ package struct RemovalIndex: Sendable {
     }
   }
 
-  private mutating func insert(_ kind: Place.Kind, _ bytes: some Collection<UInt8>, _ name: String = "") {
+  private mutating func insert(_ kind: Place.Kind, _ bytes: some Collection<UInt8>, _ name: [UInt8] = []) {
     lengths[kind.rawValue].insert(bytes.count)
-    numbers[Place(bytes).hash(kind, name), default: []].append(last)
+    numbers[Place(bytes).hash(kind, name[...]), default: []].append(last)
   }
 
   /// Forgets the removals up to a number, which then count as hard ones of everything. The next one has a later number.
@@ -80,7 +83,7 @@ package struct RemovalIndex: Sendable {
       else { return }
       effect = effect.combined(with: removal.effect)
     }
-    if let key, later.count > Self.scannedCount, let names = groups(fields) {
+    if let key, later.count > Self.scannedCount, let tags = tags(fields) {
       func compareEach(_ numbers: [UInt64]?) {
         for other in (numbers ?? []).reversed() {
           guard other > number, effect != .removed else { return }
@@ -92,7 +95,7 @@ package struct RemovalIndex: Sendable {
       for length in 0...key.count {
         if length > 0 { place.append(key[length - 1]) }
         if has(.beginning, length) { compareEach(numbers[place.hash(.beginning)]) }
-        if has(.group, length) { for name in names { compareEach(numbers[place.hash(.group, name)]) } }
+        if has(.tag, length) { for tag in tags { compareEach(numbers[place.hash(.tag, tag)]) } }
       }
       if !lengths[Place.Kind.path.rawValue].isEmpty, RequestKey.isInSearchSpace(key, ofURLsWith: []) {
         compareEach(numbers[Place(RequestKey(storedBytes: key).path).hash(.path)])
@@ -105,9 +108,18 @@ package struct RemovalIndex: Sendable {
 
   private func has(_ kind: Place.Kind, _ length: Int) -> Bool { lengths[kind.rawValue].contains(length) }
 
-  /// The cache groups of a response, if there are removals of groups; nil if they are unknown.
-  private func groups(_ fields: () -> HeaderFields?) -> [String]? {
-    lengths[Place.Kind.group.rawValue].isEmpty ? [] : fields().map { CacheGroups.groups(of: $0) }
+  /// The tags of a response, if there are removals by tag; nil if they are unknown.
+  private func tags(_ fields: () -> HeaderFields?) -> Set<ArraySlice<UInt8>>? {
+    if tagFieldNames.isEmpty { return [] }
+    guard let fields = fields() else { return nil }
+    var tags: Set<ArraySlice<UInt8>> = []
+    for names in tagFieldNames {
+      _ = ResponseTags.contains(fields, in: names) { tag in
+        tags.insert(tag)
+        return false
+      }
+    }
+    return tags
   }
 
   /// A set of lengths.
@@ -130,8 +142,8 @@ package struct RemovalIndex: Sendable {
       case beginning
       /// Keys in the space of this path.
       case path
-      /// Keys of this origin, of members of a group.
-      case group
+      /// Keys of this origin, or of all, of responses with a tag.
+      case tag
     }
 
     private var state: UInt64 = 0xCBF2_9CE4_8422_2325
@@ -143,12 +155,12 @@ package struct RemovalIndex: Sendable {
     @inline(__always)
     mutating func append(_ byte: UInt8) { state = (state ^ UInt64(byte)) &* 0x0000_0100_0000_01B3 }
 
-    func hash(_ kind: Kind, _ name: String = "") -> UInt64 {
+    func hash(_ kind: Kind, _ name: ArraySlice<UInt8> = []) -> UInt64 {
       var place = self
       // No key has the byte 0xFF, which UTF-8 does not contain.
       place.append(0xFF)
       place.append(UInt8(kind.rawValue))
-      for byte in name.utf8 { place.append(byte) }
+      for byte in name { place.append(byte) }
       return place.state
     }
   }

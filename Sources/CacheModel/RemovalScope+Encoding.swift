@@ -3,12 +3,13 @@ import FoundationEssentials
 /// Scopes as bytes, in the removal log and in the log of a fleet.
 extension RemovalScope {
   private static let maximumByteCount = 448
+  private static let maximumEncodedByteCount = 453
   private static let digestedBeginningByteCount = 384
 
   /// The scope, or a shorter one that covers at least as much, because the removal log stores no long keys.
   package var abbreviated: RemovalScope {
     switch self {
-    case .everything, .since, .digested, .digestedGroup:
+    case .everything, .since, .digested:
       return self
     case .prefix(let bytes), .target(let bytes), .key(let bytes):
       guard bytes.count > Self.maximumByteCount else { return self }
@@ -21,35 +22,48 @@ extension RemovalScope {
     case .resource(let bytes):
       if bytes.count <= Self.maximumByteCount { return self }
       return RemovalScope.target(Array(RequestKey(storedBytes: bytes).targetPrefix)).abbreviated
-    case .group(let origin, let name):
-      if origin.count + name.utf8.count <= Self.maximumByteCount { return self }
-      // No host of the public domain name system makes an origin this long.
-      guard origin.count <= Self.digestedBeginningByteCount else {
-        return .prefix(Array(origin.prefix(Self.digestedBeginningByteCount)))
+    case .tag(let name, let fieldNames, let origin):
+      if encoded.count <= Self.maximumEncodedByteCount { return self }
+      guard case .bytes(let bytes) = name else {
+        // No host of the public domain name system, and no usual names of fields are this long.
+        return origin.isEmpty ? .everything : .prefix(Array(origin.prefix(Self.digestedBeginningByteCount)))
       }
-      let digest = Self.digest(of: Array(name.utf8))
-      return .digestedGroup(
-        origin: origin, byteCount: UInt64(name.utf8.count), digest: digest.high, digest.low)
+      let digest = Self.digest(of: bytes)
+      let digested = RemovalScope.TagName.digest(byteCount: UInt64(bytes.count), digest.high, digest.low)
+      return RemovalScope.tag(digested, fieldNames: fieldNames, origin: origin).abbreviated
     }
   }
 
-  private enum Tag: UInt8 {
+  private enum Kind: UInt8 {
     case everything = 1
-    case since, prefix, group, target, key, digested, digestedGroup, resource
+    case since, prefix
+    // 4 and 8 were cache groups, in earlier formats.
+    case target = 5
+    case key, digested
+    case resource = 9
+    case tag, digestedTag
   }
 
   package var encoded: [UInt8] {
     var writer = ByteWriter()
-    func append(_ tag: Tag, _ bytes: [UInt8] = []) { writer.bytes += [tag.rawValue] + bytes }
+    func append(_ kind: Kind, _ bytes: [UInt8] = []) { writer.bytes += [kind.rawValue] + bytes }
     switch self {
     case .everything: append(.everything)
     case .since(let date):
       append(.since)
       writer.append(date.timeIntervalSinceReferenceDate)
     case .prefix(let bytes): append(.prefix, bytes)
-    case .group(let origin, let name):
-      append(.group)
-      writer.append(counted: name)
+    case .tag(let name, let fieldNames, let origin):
+      switch name {
+      case .bytes(let bytes):
+        append(.tag)
+        writer.append(UInt32(bytes.count))
+        writer.bytes += bytes
+      case .digest(let byteCount, let high, let low):
+        append(.digestedTag)
+        for number in [byteCount, high, low] { writer.append(number) }
+      }
+      writer.append(counted: fieldNames.joined(separator: ","))
       writer.bytes += origin
     case .target(let bytes): append(.target, bytes)
     case .key(let bytes): append(.key, bytes)
@@ -58,10 +72,6 @@ extension RemovalScope {
       writer.append(UInt8(isWholeKey ? 1 : 0))
       for number in [byteCount, high, low] { writer.append(number) }
       writer.bytes += beginning
-    case .digestedGroup(let origin, let byteCount, let high, let low):
-      append(.digestedGroup)
-      for number in [byteCount, high, low] { writer.append(number) }
-      writer.bytes += origin
     case .resource(let bytes): append(.resource, bytes)
     }
     return writer.bytes
@@ -72,15 +82,12 @@ extension RemovalScope {
     var reader = ByteReader(bytes)
     guard let number = reader.read(UInt8.self) else { return nil }
     var rest: [UInt8] { [UInt8](bytes[reader.offset...]) }
-    switch Tag(rawValue: number) {
+    switch Kind(rawValue: number) {
     case .everything, nil: self = .everything
     case .since:
       guard let seconds = reader.readDouble() else { return nil }
       self = .since(Date(timeIntervalSinceReferenceDate: seconds))
     case .prefix: self = .prefix(rest)
-    case .group:
-      guard let name = reader.readCountedString() else { return nil }
-      self = .group(origin: rest, name: name)
     case .target: self = .target(rest)
     case .key: self = .key(rest)
     case .digested:
@@ -89,12 +96,19 @@ extension RemovalScope {
       else { return nil }
       self = .digested(
         beginning: rest, byteCount: byteCount, isWholeKey: isWholeKey != 0, digest: high, low)
-    case .digestedGroup:
-      guard let byteCount = reader.read(UInt64.self), let high = reader.read(UInt64.self),
-        let low = reader.read(UInt64.self)
-      else { return nil }
-      self = .digestedGroup(origin: rest, byteCount: byteCount, digest: high, low)
     case .resource: self = .resource(rest)
+    case .tag:
+      guard let count = reader.read(UInt32.self), let name = reader.readBytes(Int(count)),
+        let fieldNames = reader.readCountedString()
+      else { return nil }
+      self = .tag(.bytes([UInt8](name)), fieldNames: Self.names(fieldNames), origin: rest)
+    case .digestedTag:
+      guard let byteCount = reader.read(UInt64.self), let high = reader.read(UInt64.self),
+        let low = reader.read(UInt64.self), let fieldNames = reader.readCountedString()
+      else { return nil }
+      self = .tag(.digest(byteCount: byteCount, high, low), fieldNames: Self.names(fieldNames), origin: rest)
     }
   }
+
+  private static func names(_ joined: String) -> [String] { joined.split(separator: ",").map(String.init) }
 }

@@ -12,8 +12,11 @@ public enum RemovalScope: Sendable, Hashable {
   case since(Date)
   /// Keys that begin with these bytes: a host or a URL prefix.
   case prefix([UInt8])
-  /// Members of a cache group (RFC 9875) of the origin whose keys begin with these bytes.
-  case group(origin: [UInt8], name: String)
+  /// Responses with a tag, such as the members of a cache group (RFC 9875), in one of these fields.
+  ///
+  /// The names of the fields are part of the scope, so that it means the same in programs with other options. The
+  /// origin is the beginning of the keys that can be covered; empty for all keys.
+  case tag(TagName, fieldNames: [String], origin: [UInt8])
   /// One URL with all methods, partitions and variants, as the beginning of its keys.
   case target([UInt8])
   /// One key with all its variants.
@@ -23,8 +26,22 @@ public enum RemovalScope: Sendable, Hashable {
   case resource([UInt8])
   /// A prefix, target or key that is too long for the removal log: its beginning, length and digest.
   case digested(beginning: [UInt8], byteCount: UInt64, isWholeKey: Bool, digest: UInt64, UInt64)
-  /// Members of a cache group whose name is too long for the removal log: the length and digest of the name.
-  case digestedGroup(origin: [UInt8], byteCount: UInt64, digest: UInt64, UInt64)
+
+  /// The name of a tag.
+  public enum TagName: Sendable, Hashable {
+    /// The bytes of the name.
+    case bytes([UInt8])
+    /// A name that is too long for the removal log: its length and digest.
+    case digest(byteCount: UInt64, UInt64, UInt64)
+
+    func isName(of tag: ArraySlice<UInt8>) -> Bool {
+      switch self {
+      case .bytes(let bytes): tag == bytes[...]
+      case .digest(let byteCount, let high, let low):
+        tag.count == byteCount && RemovalScope.digest(of: Array(tag)) == (high, low)
+      }
+    }
+  }
 
   /// Covers no response. Takes the place of a removal that its process did not complete.
   package static let nothing = RemovalScope.since(Date(timeIntervalSinceReferenceDate: .infinity))
@@ -48,24 +65,16 @@ public enum RemovalScope: Sendable, Hashable {
     case .since(let date): storedAt > date
     case .prefix(let prefix), .target(let prefix):
       key.starts(with: prefix) || RequestKey.isInSearchSpace(key, ofURLsWith: prefix)
-    case .group(let origin, let name):
-      key.starts(with: origin) && Self.hasGroup(fields()) { $0 == name }
+    case .tag(let name, let fieldNames, let origin):
+      key.starts(with: origin)
+        && (fields().map { ResponseTags.contains($0, in: fieldNames, where: name.isName) } ?? true)
     case .key(let bytes): key.elementsEqual(bytes)
     case .resource(let bytes): RequestKey.isOfResource(key, bytes)
     case .digested(let beginning, let byteCount, let isWholeKey, let high, let low):
       (isWholeKey ? key.count == byteCount : key.count >= byteCount) && key.starts(with: beginning)
         && Self.digest(of: Array(key.prefix(Int(clamping: byteCount)))) == (high, low)
         || !isWholeKey && RequestKey.isInSearchSpace(key, ofURLsWith: beginning)
-    case .digestedGroup(let origin, let byteCount, let high, let low):
-      key.starts(with: origin)
-        && Self.hasGroup(fields()) {
-          $0.utf8.count == byteCount && Self.digest(of: Array($0.utf8)) == (high, low)
-        }
     }
-  }
-
-  private static func hasGroup(_ fields: HeaderFields?, _ matches: (String) -> Bool) -> Bool {
-    fields.map { CacheGroups.groups(of: $0).contains(where: matches) } ?? true
   }
 
   /// Whether the scope may cover a response in flight. It is newer than any date, and its fields are unknown.
@@ -78,10 +87,8 @@ public enum RemovalScope: Sendable, Hashable {
   /// The keys of spaces of equivalent URLs have the beginning ``path`` instead.
   package var beginning: [UInt8]? {
     switch self {
-    case .prefix(let bytes), .target(let bytes), .key(let bytes), .group(let bytes, _),
-      .digested(let bytes, _, _, _, _),
-      .digestedGroup(let bytes, _, _, _):
-      bytes
+    case .prefix(let bytes), .target(let bytes), .key(let bytes), .digested(let bytes, _, _, _, _): bytes
+    case .tag(_, _, let origin): origin.isEmpty ? nil : origin
     case .resource(let bytes): Array(RequestKey(storedBytes: bytes).targetPrefix)
     default: nil
     }
@@ -143,7 +150,27 @@ public enum RemovalScope: Sendable, Hashable {
 
   /// Covers the members of a cache group (RFC 9875) of the URL's origin; nil for a URL that cannot be cached.
   public static func group(_ name: String, ofOrigin url: URL) -> RemovalScope? {
-    RequestKey.prefix(url: url, isOrigin: true).map { .group(origin: $0, name: name) }
+    RequestKey.prefix(url: url, isOrigin: true).map {
+      .tag(.bytes(Array(name.utf8)), fieldNames: groupFieldNames, origin: $0)
+    }
+  }
+
+  private static let groupFieldNames = ["cache-groups"]
+
+  /// Covers the responses with a tag (``/HTTPCaching/ResponseTags``).
+  ///
+  /// - Parameters:
+  ///   - name: The tag as a field value (``/HTTPCaching/FieldText``).
+  ///   - fieldNames: The fields that have tags.
+  ///   - url: Any URL of the origin of the responses; nil for all hosts.
+  /// - Returns: Nil for an empty tag, without fields, and for a URL that cannot be cached.
+  public static func tag(_ name: String, in fieldNames: [String], ofOrigin url: URL? = nil) -> RemovalScope? {
+    guard !name.isEmpty, !fieldNames.isEmpty,
+      let origin = url.map({ RequestKey.prefix(url: $0, isOrigin: true) }) ?? []
+    else { return nil }
+    // Equal scopes are equal values.
+    let names = ResponseTags.canonicalNames(fieldNames).sorted()
+    return .tag(.bytes(FieldText.bytes(of: name)), fieldNames: names, origin: origin)
   }
 }
 
@@ -162,13 +189,18 @@ extension RemovalScope: CustomStringConvertible {
     case .prefix(let bytes):
       guard bytes.last == 0, bytes.dropLast().contains(0) == false else { return ("prefix", url(bytes)) }
       return ("host", String(decoding: bytes.dropLast(), as: UTF8.self))
-    case .group(let origin, let name): return ("group", "\(name) of \(url(origin))")
+    case .tag(let name, let fieldNames, let origin):
+      let name =
+        switch name {
+        case .bytes(let bytes): FieldText.displayed(FieldText.text(ofBytes: bytes))
+        case .digest(let byteCount, _, _): "a name of \(byteCount) bytes"
+        }
+      guard !origin.isEmpty else { return ("tag", name) }
+      return (fieldNames == Self.groupFieldNames ? "group" : "tag", "\(name) of \(url(origin))")
     case .target(let bytes): return ("url", url(bytes))
     case .key(let bytes), .resource(let bytes): return ("request", RequestKey(storedBytes: bytes).description)
     case .digested(let beginning, let byteCount, _, _, _):
       return ("prefix", "\(url(beginning))… (\(byteCount) bytes)")
-    case .digestedGroup(let origin, let byteCount, _, _):
-      return ("group", "a name of \(byteCount) bytes, of \(url(origin))")
     }
   }
 }

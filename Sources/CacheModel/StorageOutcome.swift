@@ -41,7 +41,7 @@ extension Rule {
   }
 
   /// Whether the response is not stored because of its size.
-  package var concernsSize: Bool { self == .bodyTooLarge || self == .recordTooLarge || self == .tooManyFields }
+  package var concernsSize: Bool { [.bodyTooLarge, .recordTooLarge, .tooManyFields, .tooManyTags].contains(self) }
 
   /// Whether a storage does not keep a response by this rule, which the caching client would store.
   package var isOfStorage: Bool { concernsSize || self == .memoryOnly }

@@ -41,8 +41,9 @@ extension Rule {
   /// The rules by which a response is not stored, or not on disk.
   package static let storageRefusals: [Rule] = [
     .methodNotCached, .headOnlyUpdates, .postNotCached, .notHTTP, .interim, .statusNotCached, .notModifiedNotStored,
-    .partNotUsable, .malformedField, .tooManyFields, .requestNoStore, .noStore, .mustUnderstand, .privateResponse,
-    .authorization, .varyStar, .varyExtended, .tooManyVariants, .noGround, .bodyTooLarge, .recordTooLarge,
+    .partNotUsable, .malformedField, .tooManyFields, .tooManyTags, .requestNoStore, .noStore, .mustUnderstand,
+    .privateResponse, .authorization, .varyStar, .varyExtended, .tooManyVariants, .noGround, .bodyTooLarge,
+    .recordTooLarge,
     .incompleteBody, .unprovenEnd,
     .eventStream,
     .invalidatedInFlight, .refusedByCaller, .storingDisallowed, .redirectOfIgnoredParameter, .unseenCredentials,

@@ -70,6 +70,12 @@ public struct CachingOptions: Sendable, Hashable {
   /// Whether a stored response with No-Vary-Search is used for URLs that differ only in parts of the query that it
   /// names; true by default (draft-ietf-httpbis-no-vary-search).
   public var usesNoVarySearch = true
+  /// The fields that have the tags of a response, by which it can be purged; `Cache-Groups` by default (RFC 9875).
+  ///
+  /// For example `["Surrogate-Key", "Cache-Groups"]`; ``ResponseTags`` has the syntax of each field. A purge finds the
+  /// tags in the stored fields, so another list applies to responses that are stored already, too. A response with more
+  /// than 1,000 tags, or more than 16 KiB of them, is not stored.
+  public var tagFieldNames = ["Cache-Groups"]
   /// The cache name in a `Cache-Status` field added to responses; no field by default (RFC 9211).
   public var cacheStatusName: String?
 

@@ -52,6 +52,8 @@ extension Rule {
   public static let malformedField = Rule("malformed-field", "9110 5.5", "a field with CR, LF, NUL or an invalid name")
   /// The response has too many fields, or fields that are too long.
   public static let tooManyFields = Rule("too-many-fields", "9110 5.4", "more or longer fields than the cache keeps")
+  /// The response has too many tags, or tags that are too long (``CachingOptions/tagFieldNames``).
+  public static let tooManyTags = Rule("too-many-tags", "9875 2", "more or longer tags than the cache keeps")
   /// The request has `no-store`.
   public static let requestNoStore = Rule("request-no-store", "9111 5.2.1.5", "the request says no-store")
   /// The response has `no-store`.

@@ -6,14 +6,13 @@ import LMDBURLCache
 enum ShowCommand: Command {
   static let manual = CommandHelp(
     name: "show", summary: "Shows the stored responses of a URL.",
-    usage: ["DIR URL [--header FIELD]... [--method METHOD] [--partition NAME] [--shared|--private] [--json]"],
+    usage: ["DIR URL [--header FIELD]... [--method METHOD] [--partition NAME] [--shared|--private] [OPTION]..."],
     discussion: """
       Shows all variants that the cache in DIR stores for URL: status, age and freshness, validators, the request fields
-      in the Vary key, sizes, the record on disk with its checksums, and all header fields. The cache has only a digest
-      of most request fields. '*' marks the variant that a
-      request with the given header fields would select. Without --header, Accept-Language is "en", and User-Agent is
-      that of this tool. Each body is read once, to compare its checksum. Responses that a process has stored but not
-      yet committed are not shown.
+      in the Vary key, tags, sizes, the record on disk with its checksums, and all header fields. The cache has only a
+      digest of most request fields. '*' marks the variant that a request with the given header fields would select.
+      Without --header, Accept-Language is "en", and User-Agent is that of this tool. Each body is read once, to compare
+      its checksum. Responses that a process has stored but not yet committed are not shown.
 
       With --method QUERY or POST, shows the variants of the query with the content in --data or --data-file and the media
       type in --content-type, \(RequestContent.defaultType) by default. 'urlcache list --url URL'
@@ -26,7 +25,7 @@ enum ShowCommand: Command {
     operandName: "the directory or the URL", operandCount: 2...2,
     options: [
       RequestArguments.header, RequestArguments.method,
-    ] + RequestContent.options + [RequestArguments.partition] + RequestArguments.modes + [
+    ] + RequestContent.options + [RequestArguments.partition, ResponseSelection.tagField] + RequestArguments.modes + [
       Option(name: "json", help: "Prints a JSON object; sizes are in bytes, ages in seconds, dates in UTC.")
     ],
     success: "a response is stored for the URL",
@@ -37,7 +36,8 @@ enum ShowCommand: Command {
     let variants = try RequestArguments.variants(arguments, in: directory)
     try directory.checkIsInPlace()
     let now = Date()
-    let details = variants.map { VariantDetails(variant: $0, now: now) }
+    let tagFieldNames = ResponseSelection.tagFieldNames(arguments)
+    let details = variants.map { VariantDetails(variant: $0, tagFieldNames: tagFieldNames, now: now) }
     if arguments.has("json") {
       let json: JSON = [
         "directory": .string(directory.path), "url": .string(arguments.operands[1]),
@@ -63,6 +63,7 @@ enum ShowCommand: Command {
 /// A variant as text and as JSON.
 private struct VariantDetails {
   let variant: CacheDirectory.Variant
+  let tagFieldNames: [String]
   let now: Date
 
   var isSelected: Bool { variant.isSelected }
@@ -94,6 +95,7 @@ private struct VariantDetails {
     for (name, value) in validators { rows.append([name, Format.visible(value)]) }
     let vary = response.vary.fields.map { "\($0.name): \($0.isSecret ? Self.digest : $0.value ?? "(none)")" }
     rows.append(["Vary key", vary.isEmpty ? "-" : Format.visible(vary.joined(separator: "; "))])
+    if !tags.isEmpty { rows.append(["Tags", Format.visible(tags.joined(separator: ", "))]) }
     rows.append(["Body", "\(Format.bytes(response.bodyByteCount)), \(place)"])
     rows.append(["Header", Format.bytes(record.headerByteCount)])
     if let count = record.attachmentByteCount { rows.append(["Attachment", Format.bytes(count)]) }
@@ -128,6 +130,7 @@ private struct VariantDetails {
           ($0.name, $0.isSecret ? .string(Self.digest) : $0.value.map { .string($0) } ?? .null)
         }
       ),
+      "tags": .array(tags.map { .string($0) }),
       "bodyByteCount": .number(response.bodyByteCount),
       "isBodyInRecord": .bool(record.isBodyInline),
       "headerByteCount": .number(record.headerByteCount),
@@ -138,6 +141,10 @@ private struct VariantDetails {
       "bodyChecksum": .string(Format.hexadecimal(record.bodyChecksum)),
       "fields": .array(response.fields.displayed.map { ["name": .string($0.name), "value": .string($0.value)] }),
     ]
+  }
+
+  private var tags: [String] {
+    ResponseTags.tags(of: variant.response.fields, in: tagFieldNames).map { FieldText.displayed($0) }
   }
 
   private var windows: [(name: String, seconds: Double)] {

@@ -109,7 +109,7 @@ struct ResponseCacheTests {
   }
 
   private enum Purge: CaseIterable {
-    case all, since, host, prefix, group, url
+    case all, since, host, prefix, group, url, tag, tagOfOrigin
 
     var scope: PurgeScope {
       let url = URL(string: "http://example.com/a")!
@@ -120,6 +120,8 @@ struct ResponseCacheTests {
       case .prefix: .prefix(url)
       case .group: .group("news", origin: url)
       case .url: .url(url)
+      case .tag: .tag("news")
+      case .tagOfOrigin: .tag("news", origin: url)
       }
     }
   }
@@ -136,14 +138,16 @@ struct ResponseCacheTests {
     }
   }
 
-  @Test("A purge revokes the permit of a fetch in flight, with and without a disk tier", arguments: [0, 16 << 20])
-  func purgeInFlight(disk: Int) async throws {
+  @Test(
+    "A purge revokes the permit of a fetch in flight, with and without a disk tier", arguments: [0, 16 << 20],
+    [PurgeScope.host("example.com"), .tag("a")])
+  func purgeInFlight(disk: Int, scope: PurgeScope) async throws {
     try await withCache(disk: disk) { cache, _ in
       let client = CachingClient(cache)
       let transport = ScriptedTransport { _, _ in
-        try await cache.purge(.host("example.com"))
+        try await cache.purge(scope)
         return IncomingResponse(
-          head: ResponseHead(status: 200, fields: ["Cache-Control": "max-age=600"]),
+          head: ResponseHead(status: 200, fields: ["Cache-Control": "max-age=600", "Cache-Groups": "\"a\""]),
           body: ResponseBodyStream(Data("old".utf8)))
       }
       let text = try await client.respond(to: get(), over: transport).text()
@@ -157,6 +161,8 @@ struct ResponseCacheTests {
     try await withCache { cache, _ in
       for (scope, text) in [
         (PurgeScope.host("http://example.com/"), "example.com"), (.url(URL(string: "/a")!), "absolute"),
+        (.tag(""), "empty"), (.tag("a", fieldNames: []), "tagFieldNames"),
+        (.tag("a", origin: URL(string: "/a")!), "absolute"),
       ] {
         let error = await #expect(throws: PurgeScopeError.self) { try await cache.purge(scope) }
         #expect(error?.description.contains(text) == true)

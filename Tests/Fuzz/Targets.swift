@@ -143,9 +143,12 @@ private struct Stored: StoredResponseMetadata {
 /// Checks lists of cache groups, targeted fields and the `Cache-Status` field.
 @Sendable private func structuredFields(_ bytes: UnsafeRawBufferPointer) {
   let lines = parts(bytes, atMost: 2)
-  let fields = HeaderFields(lines.flatMap { [("Cache-Groups", $0), ("CDN-Cache-Control", $0)] })
+  let fields = HeaderFields(
+    lines.flatMap { [("Cache-Groups", $0), ("Cache-Tag", $0), ("X", $0), ("CDN-Cache-Control", $0)] })
   let groups = CacheGroups.groups(of: fields)
   precondition(Set(groups).count == groups.count)
+  let tags = ResponseTags.tags(of: fields, in: ["Cache-Tag", "X", "cache-groups"])
+  precondition(Set(tags).isSuperset(of: groups) && tags.count { $0.isEmpty } <= 1)
   let directives = ResponseDirectives(fields, targetedFieldNames: ["CDN-Cache-Control"])
   precondition(directives.maxAge.map { (0...FreshnessInfo.maximumSeconds).contains($0) } ?? true)
   var responseFields = HeaderFields()

@@ -167,13 +167,17 @@ struct ParserPropertyTests {
     var random = SeededGenerator(seed: seed)
     for _ in 0..<500 {
       let text = Self.text(&random)
-      let fields = HeaderFields([("Cache-Control", text), ("Cache-Groups", text), ("No-Vary-Search", text)])
+      let fields = HeaderFields([
+        ("Cache-Control", text), ("Cache-Groups", text), ("Cache-Tag", text), ("xkey", text), ("X", text),
+        ("No-Vary-Search", text),
+      ])
       let directives = ResponseDirectives(fields)
       #expect(
         (directives.maxAge ?? 0) >= 0 && (directives.maxAge ?? 0) <= FreshnessInfo.maximumSeconds, "seed \(seed)")
       _ = RequestDirectives(fields)
       _ = ResponseDirectives(fields, targetedFieldNames: ["Cache-Control"])
       _ = CacheGroups.groups(of: fields)
+      _ = ResponseTags.tags(of: fields, in: ["Cache-Groups", "Cache-Tag", "xkey", "X"])
       _ = URLVariation(fields)?.simplified("http://example.com/?" + text)
       _ = HTTPDate.parse(text, now: start)
       if let tag = EntityTag(text) { #expect(EntityTag(tag.rendered) == tag, "seed \(seed)") }
@@ -210,6 +214,7 @@ struct ParserPropertyTests {
       _ = ResponseDirectives(fields, targetedFieldNames: ["Cache-Control"])
       _ = RequestDirectives(fields)
       _ = CacheGroups.groups(of: fields)
+      _ = ResponseTags.tags(of: fields, in: ["Cache-Groups", "Cache-Tag", "xkey", "X"])
       _ = URLVariation(fields)
       _ = URLVariation(text: "-~")?.simplified("http://example.com/?" + text)
       _ = VaryKey(

@@ -10,7 +10,7 @@ struct PurgeTests {
   /// A way to remove the stored responses of a URL.
   enum Kind: CaseIterable {
     case request, all, since, host, prefix, group, post
-    case asyncAll, asyncSince, asyncHost, asyncPrefix, asyncGroup, asyncURL
+    case asyncAll, asyncSince, asyncHost, asyncPrefix, asyncGroup, asyncURL, asyncTag
 
     func purge(_ cache: LMDBURLCache, _ url: URL) async throws {
       switch self {
@@ -27,6 +27,7 @@ struct PurgeTests {
       case .asyncPrefix: try await cache.purge(.prefix(url.deletingLastPathComponent()))
       case .asyncGroup: try await cache.purge(.group("g", origin: url), mode: .hard)
       case .asyncURL: try await cache.purge(.url(url))
+      case .asyncTag: try await cache.purge(.tag("g"))
       }
     }
   }
@@ -48,7 +49,7 @@ struct PurgeTests {
       }
       let others: [PurgeScope] = [
         .url(origin.url("/a")), .prefix(origin.url("/b")), .host("localhost"), .group("g", origin: origin.url("/a?1")),
-        .since(.distantFuture),
+        .since(.distantFuture), .tag("g"),
       ]
       for scope in others { try await cache.purge(scope) }
       #expect(cache.isCached(origin.url("/a?1")))

@@ -10,7 +10,7 @@ import Testing
 struct SoftPurgeTests {
   /// A scope that covers `/dir/a` of the origin.
   enum Scope: CaseIterable, Sendable {
-    case all, since, host, prefix, group, url
+    case all, since, host, prefix, group, url, tag
 
     func scope(_ url: URL) -> PurgeScope {
       switch self {
@@ -20,6 +20,7 @@ struct SoftPurgeTests {
       case .prefix: .prefix(url.deletingLastPathComponent())
       case .group: .group("g", origin: url)
       case .url: .url(url)
+      case .tag: .tag("g")
       }
     }
   }

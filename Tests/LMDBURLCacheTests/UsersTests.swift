@@ -52,7 +52,7 @@ struct UsersTests {
   }
 
   private enum Change: CaseIterable {
-    case url, prefix, host, group, put, remove, everything
+    case url, prefix, host, group, tag, put, remove, everything
   }
 
   @Test("One removal reaches the responses of all users", arguments: Change.allCases, [0, 4 << 20])
@@ -76,11 +76,12 @@ struct UsersTests {
       case .prefix: try await cache.purge(.prefix(origin.url("/m")))
       case .host: try await cache.purge(.host("127.0.0.1"))
       case .group: cache.removeCachedResponses(inGroup: "g", origin: url)
+      case .tag: try await cache.purge(.tag("g"))
       case .put: _ = try await cache.data(for: put)
       case .remove: cache.removeCachedResponse(for: request(url, nil))
       case .everything: cache.removeAllCachedResponses()
       }
-      let reachesOther = [.host, .group, .everything].contains(change)
+      let reachesOther = [.host, .group, .tag, .everything].contains(change)
       for user in users {
         #expect(cache.cachedResponse(for: request(url, user)) == nil, "\(change), user \(user ?? -1)")
         #expect((cache.cachedResponse(for: request(other, user)) == nil) == reachesOther)

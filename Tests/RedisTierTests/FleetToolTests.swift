@@ -65,7 +65,7 @@ struct FleetToolTests {
     try fleet.mature()
     for scope in [
       ["--all"], ["--since", "1m"], ["--host", "127.0.0.1"], ["--prefix", url],
-      ["--group", "g", "--origin", url],
+      ["--group", "g", "--origin", url], ["--tag", "g"],
     ] {
       let before = try await other.get(fleet.origin.url("/dir/a"))
       let count = fleet.origin.requestCount

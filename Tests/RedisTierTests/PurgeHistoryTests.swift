@@ -46,8 +46,10 @@ struct PurgeHistoryTests {
     #expect(try !mayCover("https://a.example/q?x=2", [("No-Vary-Search", "params")]))
     try log.append(try #require(.group("g", ofOrigin: url)), number: 2)
     #expect(try mayCover("https://a.example/q", [("Cache-Groups", "\"g\"")]) && !mayCover("https://a.example/q"))
+    try log.append(try #require(.tag("t", in: ["xkey"])), number: 3)
+    #expect(try mayCover("https://b.example/q", [("xkey", "s t")]) && !mayCover("https://a.example/q", [("xkey", "s")]))
     // When another machine stored its copy is not known.
-    try log.append(.since(.distantFuture - 1), number: 3)
+    try log.append(.since(.distantFuture - 1), number: 4)
     #expect(try mayCover("https://a.example/q"))
   }
 

@@ -31,6 +31,7 @@ struct PurgeTests {
   static let scopes: [@Sendable (URL) -> PurgeScope] = [
     { _ in .all }, { _ in .since(Date(timeIntervalSinceNow: -60)) }, { .host($0.host!) },
     { .prefix($0.deletingLastPathComponent()) }, { .group("g", origin: $0) }, { .url($0) },
+    { _ in .tag("g") }, { .tag("g", origin: $0) },
   ]
 
   @Test("A purge of each kind reaches the other machines before it returns")

@@ -79,7 +79,7 @@ struct SharedResponseTests {
     #expect(fleet.origin.requestCount == 2)
   }
 
-  @Test("A shared response that a purge covers is not used", arguments: 0..<6)
+  @Test("A shared response that a purge covers is not used", arguments: PurgeTests.scopes.indices)
   func purged(_ kind: Int) async throws {
     let fleet = try FleetFixture()
     let url = fleet.origin.url("/dir/a")
@@ -100,6 +100,7 @@ struct SharedResponseTests {
     try await fleet.waitForObjects(1)
     try await one.cache.purge(.prefix(fleet.origin.url("/other/")))
     try await one.cache.purge(.group("x", origin: url))
+    try await one.cache.purge(.tag("x"))
     #expect(try await other.get(url) == before)
     #expect(fleet.origin.requestCount == 1)
   }

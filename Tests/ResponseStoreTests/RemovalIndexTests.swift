@@ -39,11 +39,16 @@ struct RemovalIndexTests {
     case 1: return .nothing
     case 2..<6: return .since(Date(timeIntervalSinceReferenceDate: Double(Int.random(in: 50..<70, using: &random))))
     case 6: return .host("b.example")
-    case 7..<15: return try #require(.urlPrefix(url))
-    case 15..<70: return try #require(.group(["g", "h", ""].randomElement(using: &random)!, ofOrigin: url))
+    case 7..<20:
+      let origin = Bool.random(using: &random) ? url : nil
+      let names = [["cache-groups"], ["xkey"], ["labels", "xkey"]].randomElement(using: &random)!
+      let tag = ["g", "h", "t", String(repeating: "t", count: 600)].randomElement(using: &random)!
+      return try #require(RemovalScope.tag(tag, in: names, ofOrigin: origin)).abbreviated
+    case 20..<70: return try #require(.group(["g", "h", ""].randomElement(using: &random)!, ofOrigin: url))
     case 70: return try #require(.group(String(repeating: "g", count: 600), ofOrigin: url))
     case 71..<90: return .key(key.bytes)
     case 90..<110: return .resource(key)
+    case 112..<120: return try #require(.urlPrefix(url))
     case 110: return RemovalScope.prefix(long).abbreviated
     case 111: return RemovalScope.key(long).abbreviated
     default: return try #require(.target(of: url))
@@ -64,7 +69,8 @@ struct RemovalIndexTests {
       let key = try Self.anyKey(&random).bytes
       let count = min(removals.count, Int.random(in: 0..<60, using: &random))
       let groups = ["\"g\"", "\"g\", \"h\"", String(repeating: "g", count: 600)].randomElement(using: &random)!
-      let fields = [nil, HeaderFields(), HeaderFields([("Cache-Groups", groups)])].randomElement(using: &random)!
+      let fields = [nil, HeaderFields(), HeaderFields([("Cache-Groups", groups)]), ["xkey": "t u"]].randomElement(
+        using: &random)!
       let storedAt = Date(timeIntervalSinceReferenceDate: 60)
       let expected = removals.suffix(count).filter { $0.scope.covers(key: key, storedAt: storedAt) { fields } }
         .reduce(RemovalEffect.none) { $0.combined(with: $1.effect) }
@@ -95,5 +101,24 @@ struct RemovalIndexTests {
     #expect(effect(index, after: 111) == .none)
     index.forget(upTo: 200)
     #expect(index.last == 200 && effect(index, after: 199) == .removed && effect(index, after: 200) == .none)
+  }
+
+  @Test("A lookup reads the fields of a response only after a removal by tag, and once for any number of them")
+  func fieldsAreReadOnce() throws {
+    let key = try #require(RequestKey(urlString: "https://a.example/")).bytes
+    var index = RemovalIndex(after: 0, capacity: 4000)
+    var readCount = 0
+    func effect() -> RemovalEffect {
+      index.effect(after: 0, on: key, storedAt: .now) {
+        readCount += 1
+        return ["xkey": "product-42 list"]
+      }
+    }
+    for number in 0..<100 { index.append(Removal(.host("\(number).example"))) }
+    #expect(effect() == .none && readCount == 0)
+    for number in 100..<3000 { index.append(Removal(try #require(.tag("product-\(number)", in: ["xkey"])))) }
+    #expect(effect() == .none && readCount == 1)
+    index.append(Removal(try #require(.tag("product-42", in: ["Cache-Tag", "xkey"])), .stale(since: .distantPast)))
+    #expect(effect() == .stale(since: .distantPast))
   }
 }

@@ -81,18 +81,22 @@ struct RemovalTests {
     fixture.drain()
   }
 
-  @Test("A cache group with a name of any length is purged alone", arguments: [32, 10_000], [false, true])
-  func groupWithALongName(byteCount: Int, isCommitted: Bool) throws {
+  @Test(
+    "A tag or a cache group with a name of any length is purged alone", arguments: [32, 10_000],
+    [(false, false), (false, true), (true, false), (true, true)])
+  func tagWithALongName(byteCount: Int, _ state: (isCommitted: Bool, isGroup: Bool)) throws {
+    let (isCommitted, isGroup) = state
     let fixture = try StoreFixture()
     defer { fixture.finish() }
     let names = ["1", "2"].map { String(repeating: "x", count: byteCount - 1) + $0 }
     for (number, name) in names.enumerated() {
-      let fields = HeaderFields([("Cache-Groups", "\"\(name)\"")])
+      let fields: HeaderFields = isGroup ? ["Cache-Groups": "\"\(name)\""] : ["xkey": name]
       fixture.store.store(fixture.response("http://a.example/\(number)", fields: fields))
     }
     fixture.store.store(fixture.response("http://a.example/2"))
     if isCommitted { fixture.drain() }
-    let scope = try #require(RemovalScope.group(names[0], ofOrigin: URL(string: "http://a.example/")!))
+    let origin = try #require(URL(string: "http://a.example/"))
+    let scope = try #require(isGroup ? RemovalScope.group(names[0], ofOrigin: origin) : .tag(names[0], in: ["xkey"]))
     fixture.store.remove(scope)
     for round in 0..<2 {
       #expect(fixture.body("http://a.example/0") == nil)
@@ -311,5 +315,31 @@ struct RemovalTests {
     fixture.store.store(fixture.response("http://a.example/", body: pseudorandomData(100_000, seed: 2)))
     fixture.drain()
     #expect(fixture.body("http://a.example/") == pseudorandomData(100_000, seed: 2))
+  }
+
+  @Test("A removal by tag deletes or marks its records among many of several hosts", arguments: [false, true])
+  func tagAmongMany(isSoft: Bool) throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let urls = (0..<1500).map { "http://\($0 % 5).example/\($0)" }
+    for (number, url) in urls.enumerated() {
+      fixture.store.store(fixture.response(url, fields: ["xkey": "all t\(number % 7)"]))
+    }
+    fixture.drain()
+    for tag in ["t3", "t5", "t"] {
+      let scope = try #require(RemovalScope.tag(tag, in: ["xkey"]))
+      if isSoft { fixture.store.softPurge(scope) } else { fixture.store.remove(scope) }
+    }
+    for _ in 0..<2 {
+      for (number, url) in urls.enumerated() {
+        let found = fixture.store.lookup(fixture.key(url))
+        let isCovered = [3, 5].contains(number % 7)
+        #expect((found == nil) == (isCovered && !isSoft))
+        #expect((found?.freshness.flags.contains(.softPurged) ?? isCovered) == isCovered)
+      }
+      fixture.drain()
+    }
+    #expect(fixture.store.removalOverview { _, _ in }?.removals.isEmpty == true)
+    #expect(fixture.store.entryCount == (isSoft ? 1500 : urls.indices.count { ![3, 5].contains($0 % 7) }))
   }
 }

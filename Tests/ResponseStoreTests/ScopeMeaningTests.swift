@@ -12,7 +12,7 @@ struct ScopeMeaningTests {
   ///
   /// If the digest differs, a program that was built before understands a removal in another way. Raise the version of
   /// the storage format with the digest. The fleet's log has the same scopes: see `RemovalScope.covers`.
-  private static let recorded = (version: 7 as UInt32, digest: "6202e5c3cf0106a5da2febf51214e0bb")
+  private static let recorded = (version: 8 as UInt32, digest: "1ec79473d3f4f150dbed471b096718b6")
 
   private static let keys: [[UInt8]] = {
     let urls = [
@@ -48,11 +48,15 @@ struct ScopeMeaningTests {
       [.key(key), .resource(key), .target(key), .prefix(Array(key.dropLast(3)))]
     }
     let origin = try #require(URL(string: "http://a.example/"))
-    let groups = [
-      RemovalScope.group("g", ofOrigin: origin), .group(String(repeating: "g", count: 600), ofOrigin: origin),
+    let (long, names) = (String(repeating: "g", count: 600), ["Cache-Groups", "xkey", "Labels"])
+    let tags = [
+      RemovalScope.group("g", ofOrigin: origin), .group(long, ofOrigin: origin), .group("t", ofOrigin: origin),
+      .tag("g", in: names), .tag("t", in: names, ofOrigin: origin), .tag("t", in: ["xkey"]), .tag("t", in: ["other"]),
+      .tag("l", in: names), .tag(long, in: names), .tag("l", in: (0..<60).map { "Labels-\($0)" }),
+      .tag("l", in: (0..<60).map { "Labels-\($0)" }, ofOrigin: origin),
     ]
     let dates = [0.0, 100, 101].map { RemovalScope.since(Date(timeIntervalSinceReferenceDate: $0)) }
-    return keyed + groups.compactMap { $0 } + dates + [.everything, .host("a.example"), .nothing]
+    return keyed + tags.compactMap { $0 } + dates + [.everything, .host("a.example"), .nothing]
   }
 
   /// Returns what scopes cover, after they were written to the log and read again.
@@ -63,7 +67,9 @@ struct ScopeMeaningTests {
       let decoded = try #require(encoded.withUnsafeBytes { Removal(encoded: $0) }).scope
       #expect(decoded == scope.abbreviated)
       return keys.map { key in
-        let fields: HeaderFields = ["Cache-Groups": "\"g\", \"\(String(repeating: "g", count: 600))\""]
+        let fields: HeaderFields = [
+          "Cache-Groups": "\"g\", \"\(String(repeating: "g", count: 600))\"", "xkey": "s t", "labels": "k,l",
+        ]
         let isCovered = decoded.covers(key: key, storedAt: Date(timeIntervalSinceReferenceDate: 100)) { fields }
         return isCovered ? 1 : 0
       }

@@ -185,7 +185,7 @@ struct StorageFormatTests {
       #expect(metaRows.map { String(decoding: $0.key, as: UTF8.self) } == ["counters", "format"])
       let format = metaRows[1].value
       #expect(format.count == 4 + 4 + 192 + 8)
-      #expect(Array(format[..<8]) == little(UInt32(7)) + little(UInt32(4 * Int(getpagesize()) - 16)))
+      #expect(Array(format[..<8]) == little(UInt32(8)) + little(UInt32(4 * Int(getpagesize()) - 16)))
 
       let recordByteCount = try #require(rows("heads0").first).value.count
       var expected = little(UInt64(16)) + little(UInt64(1)) + little(UInt64(recordByteCount))

@@ -41,7 +41,11 @@ func remove(_ url: URL, since date: Date, from cache: LMDBURLCache) async throws
   cache.removeCachedResponses(forHost: "api.example.com")
   cache.removeCachedResponses(withPrefix: url)
   cache.removeCachedResponses(inGroup: "g", origin: url)
-  for scope in [PurgeScope.all, .since(date), .host("example.com"), .prefix(url), .group("g", origin: url), .url(url)] {
+  let scopes: [PurgeScope] = [
+    .all, .since(date), .host("example.com"), .prefix(url), .group("g", origin: url), .url(url), .tag("product-42"),
+    .tag("product-42", origin: url),
+  ]
+  for scope in scopes {
     try await cache.purge(scope, mode: .soft)
     try await cache.purge(scope, mode: .hard)
   }

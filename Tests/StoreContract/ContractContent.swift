@@ -11,6 +11,9 @@ enum ContractContent {
   static let hosts = ["a.example", "b.example", "c.b.example"]
   static let prefixCount = 3
   static let groupCount = 3
+  static let tagCount = 5
+  /// The fields with tags.
+  static let tagFieldNames = ["Surrogate-Key", "Cache-Groups"]
   private static let firstSlots = [0, 320, 448]
 
   static func host(of slot: Int) -> Int { firstSlots.lastIndex { $0 <= slot } ?? 0 }
@@ -19,6 +22,9 @@ enum ContractContent {
   static func prefix(of slot: Int) -> Int { number(of: slot) % prefixCount }
   /// The cache group of the responses of a slot; 0 for none.
   static func group(of slot: Int) -> Int { (number(of: slot) / 2) % groupCount }
+
+  /// The tag of the responses of a slot, which slots of all hosts have.
+  static func tag(of slot: Int) -> Int { number(of: slot) % tagCount }
 
   static func prefixURL(host: Int, prefix: Int) -> URL { url("http://\(hosts[host])/p\(prefix)/") }
 
@@ -70,6 +76,7 @@ enum ContractContent {
       ("X-Slot", "\(identity.slot)"), ("X-Version", "\(identity.version)"), ("X-Revision", "\(identity.revision)"),
       ("X-Size", "\(identity.byteCount)"), ("X-Padding", String(repeating: "+", count: identity.paddingByteCount)),
     ])
+    fields.append(name: "Surrogate-Key", value: "every t\(tag(of: identity.slot))")
     let group = group(of: identity.slot)
     if group > 0 { fields.append(name: "Cache-Groups", value: "\"g\(group)\"") }
     return fields

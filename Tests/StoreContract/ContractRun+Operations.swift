@@ -116,7 +116,14 @@ extension ContractRun {
       scope = .group("g\(group)", ofOrigin: Content.prefixURL(host: host, prefix: 0))
       name = "group \(group) of host \(host)"
       covers = { Content.host(of: $0) == host && Content.group(of: $0) == group }
-    case 8..<11:
+    case 8, 9:
+      let tag = operation.parameter % Content.tagCount
+      let isOfOrigin = operation.parameter % 2 == 0
+      scope = .tag(
+        "t\(tag)", in: Content.tagFieldNames, ofOrigin: isOfOrigin ? Content.prefixURL(host: host, prefix: 0) : nil)
+      name = "tag \(tag)" + (isOfOrigin ? " of host \(host)" : "")
+      covers = { (!isOfOrigin || Content.host(of: $0) == host) && Content.tag(of: $0) == tag }
+    case 10..<12:
       (scope, name) = (.target(of: Content.url(of: slot)), "the URL of slot \(slot)")
       covers = { Content.hasSameURL($0, slot) }
     default:

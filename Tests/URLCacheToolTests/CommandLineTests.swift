@@ -8,6 +8,7 @@ struct CommandLineTests {
   private static func statusReason(_ text: String) -> String {
     "--status takes a status like 404 or a class like 5xx, not '\(text)'"
   }
+  private static let originReason = "--group needs --origin, and --origin needs --group or --tag"
   private static func typeReason(_ text: String) -> String {
     "--type takes a media type without parameters, such as text/html or 'image/*', not '\(text)'"
   }
@@ -46,7 +47,7 @@ struct CommandLineTests {
       (["get", "http://a/", "--twice", "--twice"], "urlcache get", "--twice is given twice"),
       (
         ["purge", "a"], "urlcache purge",
-        "say what to purge: one of --url, --since, --host, --prefix, --group, --all, or --status, --type or --path"
+        "say what to purge: one of --url, --since, --host, --prefix, --tag, --group, --all, or --status, --type or --path"
       ),
       (["purge", "a", "--all", "--host", "b"], "urlcache purge", "--host cannot be combined with --all"),
       (["list", "a", "--url", "http://a/", "--host", "b"], "urlcache list", "--url cannot be combined with --host"),
@@ -63,7 +64,15 @@ struct CommandLineTests {
       (["purge", "a", "--path", ""], "urlcache purge", Self.pathReason("")),
       (["log", "a", "--path", "^/img"], "urlcache log", Self.pathReason("^/img")),
       (["top", "a", "--outcome", "hits"], "urlcache top", "--outcome does not take 'hits'; see --help"),
-      (["purge", "a", "--group", "b"], "urlcache purge", "--group and --origin go together"),
+      (["purge", "a", "--group", "b"], "urlcache purge", Self.originReason),
+      (["purge", "a", "--host", "b", "--origin", "http://b/"], "urlcache purge", Self.originReason),
+      (["purge", "a", "--tag", "b", "--group", "b"], "urlcache purge", "--tag cannot be combined with --group"),
+      (["purge", "a", "--tag", ""], "urlcache purge", "--tag needs a tag"),
+      (["list", "a", "--host", "b", "--tag-field", "b"], "urlcache list", "--tag-field needs --tag"),
+      (
+        ["list", "a", "--tag", "b", "--origin", "c"], "urlcache list",
+        "--origin takes an http or https URL with a host, not 'c'"
+      ),
       (["purge", "a", "--prefix", "b"], "urlcache purge", "--prefix takes an http or https URL with a host, not 'b'"),
       (["purge", "a", "--url", "b"], "urlcache purge", "--url takes an http or https URL with a host, not 'b'"),
       (

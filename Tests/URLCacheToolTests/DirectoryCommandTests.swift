@@ -325,6 +325,20 @@ struct DirectoryCommandTests {
         ["--group", "g", "--origin", "http://b.example/"],
         "group 'g' of http://b.example/: 1 response (4 B). 4 responses left.", [0, 1, 2, 3]
       ),
+      (["--tag", "t"], "responses with the tag 't': 2 responses (8 B). 3 responses left.", [1, 2, 3]),
+      (["--tag", "g"], "responses with the tag 'g': 1 response (4 B). 4 responses left.", [0, 1, 2, 3]),
+      (
+        ["--tag", "t", "--origin", "http://b.example"],
+        "responses with the tag 't' of http://b.example: 1 response (4 B). 4 responses left.", [0, 1, 2, 3]
+      ),
+      (
+        ["--tag", "g", "--tag-field", "XKEY", "--tag-field", "Other"],
+        "responses with the tag 'g': 0 responses (0 B). 5 responses left.", [0, 1, 2, 3, 4]
+      ),
+      (
+        ["--tag", "o", "--tag-field", "Other"], "responses with the tag 'o': 1 response (4 B). 4 responses left.",
+        [1, 2, 3, 4]
+      ),
       (
         ["--host", "c.example"],
         "responses stored for c.example: 0 responses (0 B). 5 responses left.", [0, 1, 2, 3, 4]
@@ -339,6 +353,8 @@ struct DirectoryCommandTests {
       urls.enumerated().map { number, url in
         var fields = ["Cache-Control": "max-age=86400"]
         if number == 4 { fields["Cache-Groups"] = "\"g\"" }
+        if number % 4 == 0 { fields["xkey"] = "s t" }
+        if number == 0 { fields["Other"] = "n, o" }
         return Tool.Stored(url: url, delay: Double(number) * 5, fields: fields)
       })
     let result = try tool.run(["purge", directory] + arguments)
@@ -362,5 +378,31 @@ struct DirectoryCommandTests {
     let tool = try Tool()
     let json = try tool.run("purge", tool.makeCache(Self.responses), "--host", "a.example", "--json").json()
     #expect(json as? [String: Int] == ["removedCount": 2, "removedBodyByteCount": 20_004, "keptCount": 1])
+  }
+
+  @Test("list --tag lists what purge --tag covers, and show prints the tags")
+  func tags() throws {
+    let tool = try Tool()
+    let fields = ["Cache-Control": "max-age=600", "Cache-Groups": "\"a b\", \"c\"", "xkey": "c d", "Labels": "l"]
+    let directory = try tool.makeCache([
+      Tool.Stored(url: "http://a.example/1", fields: fields),
+      Tool.Stored(url: "http://a.example/2", fields: ["Cache-Control": "max-age=600"]),
+    ])
+    for (arguments, count) in [
+      (["--tag", "d"], 1), (["--tag", "a b"], 1), (["--tag", "l"], 0), (["--tag", "l", "--tag-field", "labels"], 1),
+      (["--tag", "d", "--origin", "http://b.example"], 0),
+    ] {
+      let listed = try tool.run(["list", directory, "--json"] + arguments).json()["entries"] as? [[String: Any]]
+      #expect(listed?.map { $0["url"] as? String } == (count == 0 ? [] : ["http://a.example/1"]), "\(arguments)")
+      let preview = try tool.run(["purge", directory, "--dry-run"] + arguments).output
+      #expect(preview.contains(count == 0 ? ": 0 responses" : ": 1 response "))
+    }
+    #expect(
+      try tool.run("list", directory, "--tag", "x").output
+        == "There are no such responses: responses with the tag 'x'.\n")
+    #expect(try tool.run("show", directory, "http://a.example/1").output.contains("  Tags       a b, c, d\n"))
+    #expect(try !tool.run("show", directory, "http://a.example/2").output.contains("  Tags "))
+    let json = try tool.run("show", directory, "http://a.example/1", "--tag-field", "Labels", "--json").json()
+    #expect((json["variants"] as? [[String: Any]])?.map { $0["tags"] as? [String] } == [["l"]])
   }
 }

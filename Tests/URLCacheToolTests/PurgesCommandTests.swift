@@ -104,6 +104,9 @@ struct PurgesCommandTests {
       (.urlPrefix(url), "prefix", "https://a.example:8443/x"), (.target(of: url), "url", "https://a.example:8443/x"),
       (.key(key.bytes), "request", "HEAD http://a.example/?q"),
       (.group("g", ofOrigin: url), "group", "g of https://a.example:8443"),
+      (.tag("t", in: ["xkey"], ofOrigin: url), "tag", "t of https://a.example:8443"),
+      (.tag("t", in: ["xkey"]), "tag", "t"),
+      (.tag(String(repeating: "t", count: 600), in: ["xkey"])?.abbreviated, "tag", "a name of 600 bytes"),
     ]
     for (scope, kind, value) in scopes {
       let summary = try #require(scope).summary

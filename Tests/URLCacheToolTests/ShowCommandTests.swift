@@ -90,8 +90,8 @@ struct ShowCommandTests {
     #expect(
       Set(variants[0].keys) == [
         "isSelected", "queryContent", "status", "storedAt", "updatedAt", "receivedAt", "age", "lifetime", "timeToLive",
-        "staleWindows", "flags",
-        "validators", "vary", "bodyByteCount", "isBodyInRecord", "headerByteCount", "attachmentByteCount", "row",
+        "staleWindows", "flags", "validators", "vary", "tags", "bodyByteCount", "isBodyInRecord",
+        "headerByteCount", "attachmentByteCount", "row",
         "removalSequence", "headerChecksum", "bodyChecksum", "fields",
       ])
     #expect(variants.map { $0["isSelected"] as? Bool } == [true, false])

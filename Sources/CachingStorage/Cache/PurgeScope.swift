@@ -1,4 +1,5 @@
 import CacheModel
+import HTTPCaching
 
 #if canImport(FoundationEssentials)
   public import FoundationEssentials
@@ -25,6 +26,12 @@ public enum PurgeScope: Sendable, Hashable {
   case group(String, origin: URL)
   /// All variants of a URL, for all methods and in all partitions.
   case url(URL)
+  /// Responses with a tag: `purge(.tag("product-42"))`.
+  ///
+  /// A tag that is not UTF-8 has the form of ``/HTTPCaching/FieldText``. The origin is that of the URL; nil for all.
+  /// The fields are those that have tags (``/HTTPCaching/ResponseTags``). Nil are those of the cache's options
+  /// (``/HTTPCaching/CachingOptions/tagFieldNames``), or, without a cache, all fields whose syntax is known.
+  case tag(String, origin: URL? = nil, fieldNames: [String]? = nil)
 }
 
 /// The effect of a purge on the responses that it covers.
@@ -58,6 +65,10 @@ public struct PurgeScopeError: Error, Sendable, Hashable, CustomStringConvertibl
 extension PurgeScope {
   /// Why no removal can be made of this scope, and what to write instead. Contains at most a host of the scope.
   package var mistake: String {
+    if case .tag("", _, _) = self { return "the tag is empty." }
+    if case .tag(_, let origin, _) = self, origin.map({ RemovalScope.target(of: $0) != nil }) ?? true {
+      return "no field has tags. Set the option tagFieldNames."
+    }
     guard case .host(let text) = self else {
       return "no response can be stored for the URL. Use an absolute http or https URL, such as https://example.com/."
     }
@@ -66,8 +77,11 @@ extension PurgeScope {
     return "the text is not one host alone. Write \"\(meant ?? "example.com")\", without a scheme, a port or a path."
   }
 
-  /// The store's scope for this purge; nil for a URL that cannot be cached, or a host that is none.
-  package var removalScope: RemovalScope? {
+  /// Returns the store's scope for this purge; nil for a URL that cannot be cached, a host that is none, an empty tag,
+  /// or without fields for a tag.
+  ///
+  /// - Parameter tagFieldNames: The fields that have tags, for a scope that names none.
+  package func removalScope(tagFieldNames: [String] = ResponseTags.knownFieldNames) -> RemovalScope? {
     switch self {
     case .all: .everything
     case .since(let date): .since(date)
@@ -75,6 +89,7 @@ extension PurgeScope {
     case .prefix(let url): .urlPrefix(url)
     case .group(let name, let origin): .group(name, ofOrigin: origin)
     case .url(let url): .target(of: url)
+    case .tag(let name, let origin, let fieldNames): .tag(name, in: fieldNames ?? tagFieldNames, ofOrigin: origin)
     }
   }
 }

@@ -23,15 +23,15 @@ extension ResponseCache {
   ///   - mode: Whether they are removed or become stale. Hard by default.
   ///   - timeout: The maximum time to wait for the fleet; nil, the default, for 1.25 leases and 5.25 seconds.
   /// - Returns: The number of machines that confirmed and of those that did not; nil without a fleet.
-  /// - Throws: ``PurgeScopeError`` for a URL that cannot be cached, such as one without a scheme, and for text that is
-  ///   not one host alone, such as a host with a port, several hosts, or none. With a fleet, its error: this machine
-  ///   obeys the purge, but it could not be posted, or was not confirmed in time. If it could not be posted, this
-  ///   machine posts it later. Purge again to know when all machines obey.
+  /// - Throws: ``PurgeScopeError`` for a URL that cannot be cached, such as one without a scheme, for an empty tag,
+  ///   and for text that is not one host alone, such as a host with a port, several hosts, or none. With a fleet, its
+  ///   error: this machine obeys the purge, but it could not be posted, or was not confirmed in time. If it could not
+  ///   be posted, this machine posts it later. Purge again to know when all machines obey.
   @discardableResult
   public func purge(
     _ scope: PurgeScope, mode: PurgeMode = .hard, timeout: Duration? = nil
   ) async throws -> FleetPurgeResult? {
-    guard let removalScope = scope.removalScope else {
+    guard let removalScope = scope.removalScope(tagFieldNames: tiers.options.caching.tagFieldNames) else {
       throw PurgeScopeError(description: "Nothing was purged: \(scope.mistake)")
     }
     return try await purge(removalScope, mode, timeout: timeout) { self.remove($0) }

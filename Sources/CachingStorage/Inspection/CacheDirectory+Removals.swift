@@ -46,7 +46,7 @@ extension CacheDirectory {
     of scope: PurgeScope, where isSelected: (Entry) -> Bool = { _ in true }, limit: Int,
     progress: (_ done: Int, _ total: Int) -> Void
   ) -> Coverage? {
-    scope.removalScope.map { scope in
+    scope.removalScope().map { scope in
       var coverage = Coverage()
       forEachEntry(in: .stored, coveredBy: scope, progress: progress) { entry, _, isCovered in
         coverage.add(entry, isCovered: isCovered && isSelected(entry), limit: limit)
@@ -83,7 +83,7 @@ extension CacheDirectory {
     _ scope: PurgeScope, mode: PurgeMode, where isSelected: (Entry) -> Bool,
     progress: (_ done: Int, _ total: Int) -> Void
   ) throws -> Coverage? {
-    guard let scope = scope.removalScope else { return nil }
+    guard let scope = scope.removalScope() else { return nil }
     let start = Date()
     var coverage = Coverage()
     var keys: [RequestKey] = []

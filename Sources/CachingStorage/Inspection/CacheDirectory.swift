@@ -218,7 +218,7 @@ public final class CacheDirectory: Sendable {
   public func remove(
     _ scope: PurgeScope, mode: PurgeMode = .hard
   ) throws -> (entryCount: Int, byteCount: Int, keptCount: Int)? {
-    guard let scope = scope.removalScope else { return nil }
+    guard let scope = scope.removalScope() else { return nil }
     let count = count(scope)
     try store.removeOrThrow(Removal(scope, mode.effect(at: Date())))
     // A soft purge frees no space, and marking many responses would take long. The next writer does it.
@@ -240,7 +240,7 @@ public final class CacheDirectory: Sendable {
   public static func remove(
     _ scope: PurgeScope, mode: PurgeMode = .hard, fromDirectoryInUse directory: URL
   ) throws -> Bool {
-    guard let scope = scope.removalScope else { return false }
+    guard let scope = scope.removalScope() else { return false }
     try ResponseStore.remove(Removal(scope, mode.effect(at: Date())), fromStoreInUseAt: directory.path)
     return true
   }

@@ -98,8 +98,8 @@ package final class TieredStorage: Sendable {
   /// Compares an entry in the memory tier with new removals, records its use, and returns its response.
   ///
   /// Nil if a removal by any process covers the entry. The store may still have the response, as stale or not covered:
-  /// any removal by date covers an entry whose response is also in the store, because another process may have updated
-  /// the record. An entry that is only in memory is stale after a soft purge.
+  /// any removal by date or tag covers an entry whose response is also in the store, because another process may have
+  /// updated the record. An entry that is only in memory is stale after a soft purge.
   package func use(_ entry: MemoryTier.Entry) -> CacheEntry? {
     connection.openStore.use { store -> CacheEntry? in
       let known = entry.removalToken.load(ordering: .relaxed)
@@ -107,7 +107,7 @@ package final class TieredStorage: Sendable {
       // Usually the entry is not read at all.
       let effect = store.effectOfRemovals(
         on: entry.key, storedAt: entry.isOnDisk ? .distantFuture : entry.updatedAt,
-        fields: { entry.fields }, since: &token)
+        fields: { entry.isOnDisk ? nil : entry.fields }, since: &token)
       switch effect {
       case .none:
         if token != known { entry.removalToken.store(token, ordering: .relaxed) }

@@ -18,7 +18,7 @@ public enum Storability: Sendable, Hashable {
   public static func decide(
     request: RequestHead, response: ResponseHead, requestTime: Date, responseTime: Date, options: CachingOptions
   ) -> Storability {
-    guard response.fields.isStorable else { return .refuse(.tooManyFields) }
+    if let rule = sizeRefusal(of: response.fields, options: options) { return .refuse(rule) }
     let directives = ResponseDirectives(response.fields, targetedFieldNames: options.targetedFieldNames)
     if let rule = refusal(ofRequest: request) ?? refusal(of: response, for: request, options: options)
       ?? refusal(ofPost: request, answeredBy: response, directives, options)
@@ -30,6 +30,12 @@ public enum Storability: Sendable, Hashable {
       request: request, response: response, directives: directives, requestTime: requestTime,
       responseTime: responseTime, options: options)
     return .store(fields: fields, freshness: freshness)
+  }
+
+  /// Returns the refusal of fields, or of tags, that are too many or too long.
+  package static func sizeRefusal(of fields: HeaderFields, options: CachingOptions) -> Rule? {
+    guard fields.isStorable else { return .tooManyFields }
+    return ResponseTags.exceedLimits(fields, in: options.tagFieldNames) ? .tooManyTags : nil
   }
 
   private static func refusal(ofRequest request: RequestHead) -> Rule? {
@@ -150,7 +156,7 @@ public enum Storability: Sendable, Hashable {
   static func refusal(
     ofUpdated response: ResponseHead, request: RequestHead, directives: ResponseDirectives, options: CachingOptions
   ) -> Rule? {
-    if !response.fields.isStorable { return .tooManyFields }
+    if let rule = sizeRefusal(of: response.fields, options: options) { return rule }
     if !response.fields.isWellFormed { return .malformedField }
     if VaryKey.matchesNothing(response.fields) { return .varyStar }
     return refusal(by: directives, request: request, response: response, options: options)

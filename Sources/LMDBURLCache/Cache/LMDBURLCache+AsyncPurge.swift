@@ -25,10 +25,10 @@ extension LMDBURLCache {
   ///   - mode: Whether they are removed or become stale. Hard by default.
   ///   - timeout: The maximum time to wait for the fleet; nil, the default, for 1.25 leases and 5.25 seconds.
   /// - Returns: The number of machines that confirmed and of those that did not; nil without a fleet.
-  /// - Throws: `URLError.badURL` for a URL that cannot be cached, such as one without a scheme, and for text that is
-  ///   not one host alone, such as a host with a port, several hosts, or none. With a fleet, its error: this machine
-  ///   obeys the purge, but it could not be posted, or was not confirmed in time. If it could not be posted, this
-  ///   machine posts it later. Purge again to know when all machines obey.
+  /// - Throws: `URLError.badURL` for a URL that cannot be cached, such as one without a scheme, for an empty tag,
+  ///   and for text that is not one host alone, such as a host with a port, several hosts, or none. With a fleet, its
+  ///   error: this machine obeys the purge, but it could not be posted, or was not confirmed in time. If it could not
+  ///   be posted, this machine posts it later. Purge again to know when all machines obey.
   @discardableResult
   public func purge(
     _ scope: PurgeScope, mode: PurgeMode = .hard, timeout: Duration? = nil
@@ -52,14 +52,14 @@ extension LMDBURLCache {
 }
 
 extension LMDBURLCache {
-  /// Returns the store's scope for a purge; nil for a URL that cannot be cached, or a host that is none.
+  /// Returns the store's scope for a purge; nil if it can cover no response.
   func removalScope(of scope: PurgeScope) -> RemovalScope? {
     // Responses are stored under the URLs of their keys.
     func keyURL(_ url: URL) -> URL { overrides(for: URLRequest(url: url)).keyURL(for: url) }
     switch scope {
-    case .url(let url): return PurgeScope.url(keyURL(url)).removalScope
-    case .prefix(let url): return PurgeScope.prefix(keyURL(url)).removalScope
-    default: return scope.removalScope
+    case .url(let url): return PurgeScope.url(keyURL(url)).removalScope()
+    case .prefix(let url): return PurgeScope.prefix(keyURL(url)).removalScope()
+    default: return scope.removalScope(tagFieldNames: options.caching.tagFieldNames)
     }
   }
 }

@@ -199,7 +199,7 @@ extension LMDBURLCache {
       for: key, attachment: attachment, storedAt: core.now, prepared: PreparedURLResponse(copying: cached))
     let allowsDiskStorage =
       !manual.forbidsStoring && core.meetsMinimumLifetime(stored.freshness) { manual.hasExplicitLifetime }
-    var refusal = seen.fields.isStorable ? nil : Rule.tooManyFields
+    var refusal = Storability.sizeRefusal(of: seen.fields, options: options.caching)
     if !overrides.allowsStoring { refusal = .storingDisallowed }
     return (stored, allowsDiskStorage, refusal)
   }

@@ -51,7 +51,7 @@ struct WillCacheQuery: Sendable {
     proposal.isMemoryOnly = changed.storagePolicy == .allowedInMemoryOnly
     proposal.attachment = changed
     guard let new = changed.response as? HTTPURLResponse, new !== response else { return proposal }
-    guard new.head.fields.isStorable else { return nil }
+    guard Storability.sizeRefusal(of: new.head.fields, options: options) == nil else { return nil }
     // Other fields may change the freshness lifetime and the Vary key.
     let manual = ManualStorage(
       request: request, response: new.head, responseTime: proposal.freshness.responseTime, options: options)

@@ -20,6 +20,7 @@ struct RemovalSelection {
   ///   hosts.
   init(_ tombstones: [Tombstone], hostTag: ([UInt8]) -> UInt64?) {
     var firstOfAll = Self.lastRow
+    var coversAllSelected = true
     var hosts = [Bool](repeating: false, count: 1 << 12)
     for tombstone in tombstones {
       if case .since(let date) = tombstone.removal.scope {
@@ -27,14 +28,16 @@ struct RemovalSelection {
         firstOfAll = min(firstOfAll, DateKey(time: SortableTimestamp.encode(date), rowID: .max))
       } else if let tag = tombstone.removal.scope.beginning.flatMap(hostTag) {
         hosts[Int(tag)] = true
+        coversAllSelected = false
       } else {
         firstOfAll = Self.firstRow
+        if tombstone.removal.scope != .everything { coversAllSelected = false }
       }
     }
     self.firstOfAll = firstOfAll
     self.hosts = hosts
-    isRun = !hosts.contains(true)
-    start = isRun ? firstOfAll : Self.firstRow
+    isRun = coversAllSelected
+    start = hosts.contains(true) ? Self.firstRow : firstOfAll
     lastRowID = tombstones.map(\.lastRowID).max() ?? 0
   }
 

@@ -107,6 +107,6 @@ extension ResponseStore {
 extension Tombstone {
   /// Whether the record is still to be deleted or marked.
   fileprivate func hasToChange(rowID: UInt64, _ head: RecordHeaderView) -> Bool {
-    removal.isHard ? covers(rowID: rowID, layout: head) : [self].unmarkedFreshness(rowID: rowID, head) != nil
+    removal.isHard ? [self].hide(rowID: rowID, head) : [self].unmarkedFreshness(rowID: rowID, head) != nil
   }
 }

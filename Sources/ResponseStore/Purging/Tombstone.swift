@@ -12,9 +12,10 @@ struct Tombstone: Sendable, Equatable {
   /// The last row ID that can be covered. No record and no other tombstone has it, so tombstones are in its order.
   var lastRowID = UInt64.max
 
-  func covers(rowID: UInt64, layout: RecordHeaderView) -> Bool {
+  /// - Parameter fields: Returns the fields of the record.
+  func covers(rowID: UInt64, layout: RecordHeaderView, fields: () -> HeaderFields) -> Bool {
     rowID <= lastRowID && layout.removalSequence < sequence
-      && removal.scope.covers(key: layout.key, storedAt: layout.updatedAt) { FieldCoding.decodeFields(layout.fields) }
+      && removal.scope.covers(key: layout.key, storedAt: layout.updatedAt, fields: fields)
   }
 }
 
@@ -25,7 +26,10 @@ extension [Tombstone] {
   @inline(never)
   func effect(rowID: UInt64, _ head: RecordHeaderView) -> RemovalEffect {
     var effect = RemovalEffect.none
-    for tombstone in self where effect != .removed && tombstone.covers(rowID: rowID, layout: head) {
+    // Decoding takes longer than comparing with a tombstone.
+    lazy var fields = FieldCoding.decodeFields(head.fields)
+    for tombstone in self where effect != .removed {
+      guard tombstone.covers(rowID: rowID, layout: head, fields: { fields }) else { continue }
       effect = effect.combined(with: tombstone.removal.effect)
     }
     return effect
@@ -33,9 +37,10 @@ extension [Tombstone] {
 
   /// Whether a hard tombstone covers a record. A record that cannot be parsed counts as covered.
   func hide(rowID: UInt64, _ head: RecordHeaderView?) -> Bool {
-    contains { tombstone in
+    lazy var fields = head.map { FieldCoding.decodeFields($0.fields) } ?? HeaderFields()
+    return contains { tombstone in
       tombstone.removal.isHard
-        && (head.map { tombstone.covers(rowID: rowID, layout: $0) } ?? (rowID <= tombstone.lastRowID))
+        && (head.map { tombstone.covers(rowID: rowID, layout: $0) { fields } } ?? (rowID <= tombstone.lastRowID))
     }
   }
 

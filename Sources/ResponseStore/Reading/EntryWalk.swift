@@ -108,7 +108,7 @@ struct EntryWalk {
       vary: layout.vary.isEmpty ? VaryKey(fields: []) : FieldCoding.decodeVary(layout.vary),
       bodyByteCount: layout.bodyByteCount,
       contentType: FieldCoding.firstValue(of: "content-type", in: layout.fields),
-      isCovered: scope.covers(rowID: rowID, layout: layout))
+      isCovered: scope.covers(rowID: rowID, layout: layout) { FieldCoding.decodeFields(layout.fields) })
   }
 }
 

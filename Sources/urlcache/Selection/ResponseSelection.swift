@@ -22,7 +22,7 @@ struct ResponseSelection {
   /// The options of a purge.
   static let purgeOptions: [Option] = scopeOptions + [all] + ResponseFilter.options
 
-  private static let scopeNames = ["url", "since", "host", "prefix", "group", "all"]
+  private static let scopeNames = ["url", "since", "host", "prefix", "tag", "group", "all"]
 
   /// The options that are scopes, in words for help and errors.
   static let scopeWords = "one of " + scopeNames.map { "--" + $0 }.joined(separator: ", ")
@@ -44,9 +44,25 @@ struct ResponseSelection {
       help:
         "Responses whose URL begins with this one: same scheme, host and port, and a path\nand query with this prefix."
     ),
+    Option(
+      name: "tag", placeholder: "TAG",
+      help:
+        "Responses with this tag, of all hosts or of --origin. The tags are in --tag-field, or in\n\(knownFields)."),
+    tagField,
     Option(name: "group", placeholder: "NAME", help: "The members of a cache group (RFC 9875) of --origin."),
-    Option(name: "origin", placeholder: "URL", help: "Any URL of the origin of --group."),
+    Option(name: "origin", placeholder: "URL", help: "Any URL of the origin of --group or --tag."),
   ]
+
+  /// The fields that have tags.
+  static let tagField = Option(
+    name: "tag-field", placeholder: "NAME", help: "A field that has tags. Can be repeated.", isRepeatable: true)
+
+  private static let knownFields = ResponseTags.knownFieldNames.joined(separator: ", ")
+
+  /// Returns the fields that have tags: those of the option, or those whose syntax is known.
+  static func tagFieldNames(_ arguments: Arguments) -> [String] {
+    arguments.has(tagField.name) ? arguments.all(tagField.name) : ResponseTags.knownFieldNames
+  }
 
   /// Parses the options.
   ///
@@ -54,14 +70,18 @@ struct ResponseSelection {
   init(_ arguments: Arguments) throws {
     let given = Self.scopeNames.filter { arguments.has($0) }
     guard given.count <= 1 else { throw UsageError("--\(given[0]) cannot be combined with --\(given[1])") }
-    guard arguments.has("group") == arguments.has("origin") else {
-      throw UsageError("--group and --origin go together")
+    guard arguments.has("origin") ? arguments.has("group") || arguments.has("tag") : !arguments.has("group") else {
+      throw UsageError("--group needs --origin, and --origin needs --group or --tag")
     }
+    guard arguments.has("tag") || !arguments.has(Self.tagField.name) else {
+      throw UsageError("--tag-field needs --tag")
+    }
+    guard arguments.value("tag") != "" else { throw UsageError("--tag needs a tag") }
     filter = try ResponseFilter(arguments)
     isEmpty = given.isEmpty && filter.isEmpty
     let scopeWords: String
     (scope, scopeWords) = try Self.scope(arguments)
-    guard let removalScope = scope.removalScope else { throw UsageError("no response can be stored for that URL") }
+    guard let removalScope = scope.removalScope() else { throw UsageError("no response can be stored for that URL") }
     self.removalScope = removalScope
     guard !filter.isEmpty else {
       words = scopeWords
@@ -91,6 +111,11 @@ struct ResponseSelection {
       return (
         .group(group, origin: try webURL(origin, option: "origin")), Format.visible("group '\(group)' of \(origin)")
       )
+    }
+    if let tag = arguments.value("tag") {
+      let origin = try arguments.value("origin").map { try webURL($0, option: "origin") }
+      let words = Format.visible("responses with the tag '\(tag)'" + (origin.map { " of \($0)" } ?? ""))
+      return (.tag(tag, origin: origin, fieldNames: tagFieldNames(arguments)), words)
     }
     return (.all, "everything")
   }

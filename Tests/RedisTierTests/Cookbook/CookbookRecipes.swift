@@ -22,6 +22,16 @@ func refreshAfterDeployment(of host: String, in cache: LMDBURLCache) async throw
   try await cache.purge(.host(host), mode: .soft)
 }
 
+func openForShop(in directory: URL) throws -> LMDBURLCache {
+  var options = LMDBURLCache.Options()
+  options.caching.tagFieldNames = ["Surrogate-Key"]
+  return try LMDBURLCache(directory: directory, memoryCapacity: 32 << 20, diskCapacity: 512 << 20, options: options)
+}
+
+func productHasChanged(_ number: Int, in cache: LMDBURLCache) async throws {
+  try await cache.purge(.tag("product-\(number)"))
+}
+
 func openForFailingOrigin(in directory: URL) throws -> LMDBURLCache {
   var options = LMDBURLCache.Options()
   // The origin responds with 500, 502, 503 or 504: for a day, unless the response has a stale-if-error of its own.

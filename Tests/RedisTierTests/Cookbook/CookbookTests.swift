@@ -16,7 +16,7 @@ struct CookbookTests {
     let blocks = article.components(separatedBy: "```swift\n").dropFirst().map { $0.components(separatedBy: "```")[0] }
     let source = try String(contentsOf: folder.appendingPathComponent("CookbookRecipes.swift"), encoding: .utf8)
     #expect(blocks.joined(separator: "\n") == source, "Change Cookbook.md and CookbookRecipes.swift together")
-    #expect(article.components(separatedBy: "\n### ").count - 1 == 10, "The article has ten recipes")
+    #expect(article.components(separatedBy: "\n### ").count - 1 == 11, "The article has eleven recipes")
   }
 
   @Test("A JSON API is asked once in an hour although it forbids caching")
@@ -59,6 +59,21 @@ struct CookbookTests {
       let result = try await cache.load(URLRequest(url: origin.url("/page")))
       #expect(result.source == .revalidated)
       #expect(origin.requestCount == 2)
+    }
+  }
+
+  @Test("When a product changes, the pages that show it are purged, and no others")
+  func products() async throws {
+    let handler: LoopbackOrigin.Handler = { request in
+      let keys = request.path == "/list" ? "product-41 product-42" : "product-\(request.path.dropFirst())"
+      return Reply(200, [("Cache-Control", "max-age=600"), ("Surrogate-Key", keys)], "a page")
+    }
+    try await withOrigin(handler) { origin, directory in
+      let cache = try openForShop(in: directory)
+      let urls = ["/list", "/42", "/41", "/421"].map { origin.url($0) }
+      for url in urls { _ = try await cache.data(from: url) }
+      try await productHasChanged(42, in: cache)
+      #expect(urls.map { cache.isCached($0) } == [false, false, true, true])
     }
   }
 

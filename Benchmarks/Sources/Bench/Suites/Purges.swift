@@ -121,11 +121,12 @@ struct Purges {
     }
     writer.start()
     guard let url = URL(string: "http://assets.example.com/images/00000000"),
-      let prefix = RemovalScope.urlPrefix(url), let group = RemovalScope.group("g", ofOrigin: url)
+      let prefix = RemovalScope.urlPrefix(url), let group = RemovalScope.group("g", ofOrigin: url),
+      let tag = RemovalScope.tag("g", in: ["Cache-Groups", "Surrogate-Key"])
     else { fatalError("a scope is invalid") }
     let scopes: [(String, RemovalScope)] = [
       ("one key", .key(fixture.key(7).bytes)), ("since", .since(EntryClock.start + Double(fixture.count) * 0.99)),
-      ("group", group), ("prefix", prefix), ("host", .host("assets.example.com")), ("all", .everything),
+      ("group", group), ("tag", tag), ("prefix", prefix), ("host", .host("assets.example.com")), ("all", .everything),
     ]
     for (name, scope) in scopes {
       var samples = (0..<(report.isQuick ? 10 : 100)).map { _ in

@@ -82,6 +82,7 @@ enum PurgeBench {
       let host = round % (hostCount - 1)
       timed("prefix") { store.remove(.urlPrefix(URL(string: "http://h\(host).example/p1/")!)!) }
       timed("group") { store.remove(.group("g2", ofOrigin: URL(string: "http://h\(host).example/")!)!) }
+      timed("tag") { store.remove(.tag("other", in: ["Cache-Groups"])!) }
       timed("host") { store.remove(.host("h\(host).example")) }
       timed("since") { store.remove(.since(Ledger.date(tick.now - min(tick.now, 5000)))) }
       if store.lookup(key(host, host: host)) != nil { fail("a purged response was found") }

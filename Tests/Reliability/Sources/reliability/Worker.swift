@@ -106,7 +106,10 @@ struct Worker {
     case 4..<10:
       scope = .urlPrefix(content.prefixURL(host: host, prefix: prefix))
       covers = { content.host(of: $0) == host && content.prefix(of: $0) == prefix }
-    case 10..<15:
+    case 10..<12:
+      scope = .tag("g\(group)", in: ["Cache-Groups"])
+      covers = { content.group(of: $0) == group }
+    case 12..<15:
       scope = .group("g\(group)", ofOrigin: content.prefixURL(host: host, prefix: 0))
       covers = { content.host(of: $0) == host && content.group(of: $0) == group }
     default:

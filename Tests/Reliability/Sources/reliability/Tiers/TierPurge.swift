@@ -13,6 +13,8 @@ enum TierPurge: Sendable {
   case host(Int)
   case prefix(host: Int, Int)
   case group(host: Int, Int)
+  /// A cache group as a tag, on all hosts.
+  case tag(Int)
   case key(Int)
   /// All methods, partitions and variants of a key's URL.
   case url(Int)
@@ -36,7 +38,8 @@ enum TierPurge: Sendable {
     case 1: return .since(tick - min(tick, UInt64(random.below(200))))
     case 2: return .host(host)
     case 3..<6: return .prefix(host: host, content.prefix(of: key))
-    case 6..<9: return .group(host: host, content.group(of: key))
+    case 6, 7: return .group(host: host, content.group(of: key))
+    case 8: return .tag(content.group(of: key))
     case 9..<12: return .url(key)
     default: return .key(key)
     }
@@ -49,16 +52,21 @@ enum TierPurge: Sendable {
     case .host(let host): content.host(of: key) == host
     case .prefix(let host, let prefix): content.host(of: key) == host && content.prefix(of: key) == prefix
     case .group(let host, let group): content.host(of: key) == host && content.group(of: key) == group
+    case .tag(let group): content.group(of: key) == group
     case .key(let other), .url(let other): key == other
     }
   }
 
   /// Returns whether the purge may revoke the store permit of an in-flight fetch of the key.
   ///
-  /// The groups of its response are not known yet, so a purge of a group may revoke all permits of the host.
+  /// The tags of its response are not known yet, so a purge of a group may revoke all permits of the host, and one of a
+  /// tag all permits.
   func mayRevoke(_ key: Int, _ content: TierContent) -> Bool {
-    if case .group(let host, _) = self { return content.host(of: key) == host }
-    return covers(key, content)
+    switch self {
+    case .group(let host, _): content.host(of: key) == host
+    case .tag: true
+    default: covers(key, content)
+    }
   }
 
   // MARK: Execution
@@ -84,6 +92,7 @@ enum TierPurge: Sendable {
       cache.removeCachedResponses(withPrefix: content.prefixURL(host: host, prefix: prefix))
     case .group(let host, let group):
       cache.removeCachedResponses(inGroup: "g\(group)", origin: content.prefixURL(host: host, prefix: 0))
+    case .tag(let group): store.remove(.tag("g\(group)", in: ["Cache-Groups"])!)
     case .key(let key): cache.removeCachedResponse(for: URLRequest(url: content.url(key)))
     case .url(let key): store.remove(.target(of: content.url(key))!)
     }
@@ -100,6 +109,7 @@ enum TierPurge: Sendable {
     case .host(let host): scope = .host(content.hostName(host))
     case .prefix(let host, let prefix): scope = .prefix(content.prefixURL(host: host, prefix: prefix))
     case .group(let host, let group): scope = .group("g\(group)", origin: content.prefixURL(host: host, prefix: 0))
+    case .tag(let group): scope = .tag("g\(group)")
     case .url(let key): scope = .url(content.url(key))
     case .key(let key):
       guard let target = RemovalScope.target(of: content.url(key)) else { fail("no scope") }
@@ -128,6 +138,7 @@ enum TierPurge: Sendable {
       selection = ["--prefix", content.prefixURL(host: host, prefix: prefix).absoluteString]
     case .group(let host, let group):
       selection = ["--group", "g\(group)", "--origin", content.prefixURL(host: host, prefix: 0).absoluteString]
+    case .tag(let group): selection = ["--tag", "g\(group)"]
     case .key, .url: return nil
     }
     return ["purge", directory] + selection + (isSoft ? ["--soft"] : [])
