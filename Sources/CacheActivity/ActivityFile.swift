@@ -16,8 +16,7 @@ package final class ActivityFile: @unchecked Sendable {
   let base: UnsafeMutableRawPointer
   /// The path from which the file was mapped.
   let path: String
-  /// The slot of this process in the ``ProcessTable``; nil before ``enter()`` and after ``leave()``, or if all are
-  /// taken.
+  /// The row of this process in the ``ProcessTable``; nil before ``enter()`` and after ``leave()``, or if all are taken.
   private let place = Atomic<UnsafeMutableRawPointer?>(nil)
 
   private init(mapped base: UnsafeMutableRawPointer, path: String) {
@@ -68,12 +67,12 @@ package final class ActivityFile: @unchecked Sendable {
 
   /// Removes this process from the table of processes, if it was added.
   package func leave() {
-    guard let slot = place.exchange(nil, ordering: .relaxed) else { return }
-    ProcessTable.word(.openCount, slot).pointee.wrappingSubtract(1, ordering: .releasing)
+    guard let row = place.exchange(nil, ordering: .relaxed) else { return }
+    ProcessTable.word(.openCount, row).pointee.wrappingSubtract(1, ordering: .releasing)
   }
 
-  /// The counters of this process in the table of processes.
-  var processSlot: UnsafeMutableRawPointer? { place.load(ordering: .relaxed) }
+  /// The row in which this process counts.
+  var row: UnsafeMutableRawPointer { place.load(ordering: .relaxed) ?? ProcessTable(base: base).sharedRow }
 
   /// Whether the program that opened the directory last caches by the rules of a shared cache; nil if it is unknown.
   package var isOfSharedCache: Bool? {
@@ -96,7 +95,8 @@ package final class ActivityFile: @unchecked Sendable {
       header(ActivityLayout.HeaderWord.byteCount).pointee.load(ordering: .relaxed) == UInt64(ActivityLayout.byteCount)
     else { return false }
     let offsets =
-      Array(stride(from: ActivityLayout.stripesOffset, to: ActivityLayout.refusalsOffset, by: 8))
+      ProcessTable.countOffsets
+      + Array(stride(from: ActivityLayout.countersOffset, to: ActivityLayout.refusalsOffset, by: 8))
       + (0..<ActivityLayout.refusalCount).map {
         ActivityLayout.refusalsOffset + $0 * ActivityLayout.refusalByteCount + 8
       }

@@ -8,31 +8,26 @@ import Synchronization
 /// | Byte | Contents |
 /// |---|---|
 /// | 0 | the header: ``HeaderWord`` |
-/// | 1,024 | 48 processes: ``ProcessTable`` |
-/// | 4,096 | 64 stripes of ``StripeWord`` |
-/// | 12,288 | ``CounterWord`` |
-/// | 14,336 | 128 rules that refuse to store: a hash of the rule's ID, a count, and the ID in 48 bytes |
-/// | 22,528 | the histogram of hits |
-/// | 25,088 | the histogram of fetches |
-/// | 27,648 | 640 recent refusals: ``RecentRefusals`` |
+/// | 1,024 | 49 rows of processes: ``ProcessTable`` |
+/// | 16,704 | ``CounterWord`` |
+/// | 17,728 | 128 rules that refuse to store: a hash of the rule's ID, a count, and the ID in 48 bytes |
+/// | 25,920 | the histogram of hits |
+/// | 28,480 | the histogram of fetches |
+/// | 31,040 | 640 recent refusals: ``RecentRefusals`` |
 ///
 /// Each histogram has ``LatencyHistogram/bucketCount`` words, and the sum of its durations in the next word.
 enum ActivityLayout {
-  /// `LMBCCNT2` on a little-endian machine. The last character is the version of this layout.
-  static let magic: UInt64 = 0x3254_4e43_4342_4d4c
-  static let byteCount = 32_768
-  static let stripesOffset = 4096
-  static let stripeByteCount = 128
-  static let stripeCountBits: UInt = 6
-  static let stripeCount = 1 << Int(stripeCountBits)
-  static let countersOffset = 12_288
-  static let refusalsOffset = 14_336
+  /// `LMBCCNT3` on a little-endian machine. The last character is the version of this layout.
+  static let magic: UInt64 = 0x3354_4e43_4342_4d4c
+  static let byteCount = 36_864
+  static let countersOffset = 16_704
+  static let refusalsOffset = 17_728
   static let refusalByteCount = 64
   static let refusalCount = 128
   static let maximumRuleByteCount = 48
-  static let hitLatencyOffset = 22_528
-  static let fetchLatencyOffset = 25_088
-  static let recentRefusalsOffset = 27_648
+  static let hitLatencyOffset = 25_920
+  static let fetchLatencyOffset = 28_480
+  static let recentRefusalsOffset = 31_040
 
   /// A hit is timed if the count of its stripe is a multiple of this, which is a power of two.
   static let hitSampleInterval: UInt64 = 64
@@ -63,16 +58,6 @@ enum ActivityLayout {
     static let grantedEvents = 24
   }
 
-  /// The counters that every hit changes, in two cache lines of each stripe.
-  enum StripeWord: Int {
-    case freshHits = 0
-    case staleHits
-    case hitBytes
-    case memoryLookups
-    case diskLookups
-    case missedLookups
-  }
-
   static func word(_ base: UnsafeMutableRawPointer, _ byteOffset: Int) -> UnsafeMutablePointer<Atomic<UInt64>> {
     (base + byteOffset).assumingMemoryBound(to: Atomic<UInt64>.self)
   }
@@ -82,17 +67,6 @@ enum ActivityLayout {
     var now = timespec()
     clock_gettime(CLOCK_REALTIME, &now)
     return UInt64(now.tv_sec) * 1_000_000_000 + UInt64(now.tv_nsec)
-  }
-
-  /// The stripe of the calling thread.
-  @inline(__always)
-  static func stripe(_ base: UnsafeMutableRawPointer) -> UnsafeMutableRawPointer {
-    base + stripesOffset + ThreadStripe.number(bits: stripeCountBits) * stripeByteCount
-  }
-
-  @inline(__always)
-  static func add(_ count: UInt64, _ word: StripeWord, _ stripe: UnsafeMutableRawPointer) {
-    Self.word(stripe, word.rawValue * 8).pointee.wrappingAdd(count, ordering: .relaxed)
   }
 
   /// Returns a hash of a rule's ID that is the same in all processes; never 0.

@@ -12,8 +12,8 @@ import Synchronization
 @usableFromInline
 package final class ActivityReference: @unchecked Sendable {
   private let pointer = Atomic<UnsafeMutableRawPointer?>(nil)
-  /// The counters of this process in that memory.
-  private let process = Atomic<UnsafeMutableRawPointer?>(nil)
+  /// The row of this process in that memory.
+  private let row = Atomic<UnsafeMutableRawPointer?>(nil)
   private let files = Mutex<[ActivityFile]>([])
   /// The last value of ``record(isOfSharedCache:)``; changes only within `files`.
   private let isOfSharedCache = Mutex<Bool?>(nil)
@@ -35,7 +35,7 @@ package final class ActivityReference: @unchecked Sendable {
     files.withLock { files in
       // An earlier file stays mapped for a while, because another thread may be counting in it.
       if !files.contains(where: { $0 === file }) { files.append(file) }
-      process.store(file.processSlot, ordering: .relaxed)
+      row.store(file.row, ordering: .relaxed)
       pointer.store(file.base, ordering: .releasing)
       if let isOfSharedCache = isOfSharedCache.withLock(\.self) { file.record(isOfSharedCache: isOfSharedCache) }
       if files.count > Self.mappedFileCount { files.removeFirst() }
@@ -64,6 +64,10 @@ package final class ActivityReference: @unchecked Sendable {
   @inline(__always)
   var base: UnsafeMutableRawPointer? { pointer.load(ordering: .acquiring) }
 
+  /// The stripe of the calling thread in the row of this process.
+  @inline(__always)
+  private var stripe: UnsafeMutableRawPointer? { row.load(ordering: .acquiring).map { ProcessTable.stripe($0) } }
+
   @inline(__always)
   private static func isWatched(_ base: UnsafeMutableRawPointer) -> Bool {
     let granted = ActivityLayout.word(base, ActivityLayout.HeaderWord.grantedEvents * 8)
@@ -88,10 +92,9 @@ package final class ActivityReference: @unchecked Sendable {
   /// - Parameter isTimed: Whether one in 64 of a thread's lookups is timed.
   package func begin(isTimed: Bool) -> Timer {
     let isObserved = observers.isObserved
-    guard let base else {
+    guard let base, let stripe else {
       return Timer(stripe: 0, start: isObserved ? Self.nanoseconds : 0, isSampled: false, isWatched: isObserved)
     }
-    let stripe = ActivityLayout.stripe(base)
     let hits = ActivityLayout.word(stripe, 0).pointee.load(ordering: .relaxed)
     let isSampled = isTimed && hits & (ActivityLayout.hitSampleInterval - 1) == 0
     let isWatched = isObserved || Self.isWatched(base)
@@ -103,35 +106,26 @@ package final class ActivityReference: @unchecked Sendable {
   /// Counts a response from the store that needed no origin.
   package func countHit(_ timer: Timer, isStale: Bool, byteCount: Int) {
     guard let stripe = UnsafeMutableRawPointer(bitPattern: timer.stripe) else { return }
-    ActivityLayout.add(1, isStale ? .staleHits : .freshHits, stripe)
-    ActivityLayout.add(UInt64(truncatingIfNeeded: byteCount), .hitBytes, stripe)
-    countForProcess(.hits)
+    ProcessTable.add(1, isStale ? .staleHits : .freshHits, stripe)
+    ProcessTable.add(UInt64(truncatingIfNeeded: byteCount), .hitBytes, stripe)
     if timer.isSampled { recordHitLatency(since: timer.start) }
-  }
-
-  @inline(__always)
-  private func countForProcess(_ word: ProcessTable.Word) {
-    guard let slot = process.load(ordering: .relaxed) else { return }
-    ProcessTable.word(word, slot).pointee.wrappingAdd(1, ordering: .relaxed)
   }
 
   /// Counts a request that was not a hit.
   package func countRequest(_ counter: CounterWord) {
     add(1, counter)
-    countForProcess(.others)
+    if let stripe { ProcessTable.add(1, .otherRequests, stripe) }
   }
 
   /// Counts a lookup in the memory tier that found a response.
   package func countMemoryLookup() {
-    guard let base else { return }
-    ActivityLayout.add(1, .memoryLookups, ActivityLayout.stripe(base))
+    if let stripe { ProcessTable.add(1, .memoryLookups, stripe) }
   }
 
   /// Counts a lookup in the store.
   @inline(__always)
   package func countLookup(isHit: Bool) {
-    guard let base else { return }
-    ActivityLayout.add(1, isHit ? .diskLookups : .missedLookups, ActivityLayout.stripe(base))
+    if let stripe { ProcessTable.add(1, isHit ? .diskLookups : .missedLookups, stripe) }
   }
 
   @inline(never)

@@ -162,13 +162,7 @@ extension ActivityFile {
 
   private func count(_ counter: CounterWord) -> Int { number(ActivityLayout.countersOffset + counter.rawValue * 8) }
 
-  private func total(_ word: ActivityLayout.StripeWord) -> Int {
-    (0..<ActivityLayout.stripeCount).reduce(0) {
-      let stripe = ActivityLayout.stripesOffset + $1 * ActivityLayout.stripeByteCount
-      // A corrupt counter must not trap.
-      return $0 &+ number(stripe + word.rawValue * 8)
-    }
-  }
+  private func total(_ count: ProcessTable.Count) -> Int { ProcessTable(base: base).total(count) }
 
   private var storageRefusals: [String: Int] {
     var counts: [String: Int] = [:]

@@ -1,11 +1,17 @@
+import CacheModel
 public import FoundationEssentials
 import Glibc
 import Synchronization
 
-/// The processes that have a directory open, in the header of the file of counters: 48 slots of ``Word``.
+/// The processes that have a directory open, and what they counted: 48 rows in the file of counters, and a last one that
+/// all other processes share.
 ///
-/// A process takes a free slot when it opens the directory, and its requests are counted there until it closes it. A
-/// slot is free if its process has closed the directory or is dead. If all are taken, a process is not in the table.
+/// A process takes a free row when it opens the directory. A row is free if its process has closed the directory or is
+/// dead. Its counts stay: the next process of the row goes on from them, and records where it began. So the sum of all
+/// rows is that of the directory, whenever a process dies.
+///
+/// A row has 64 bytes of ``Word``, then 4 stripes of ``Count``, each in a cache line of its own. A thread counts in one
+/// of them.
 struct ProcessTable {
   enum Word: Int {
     /// The process ID in bits 0 to 31, and the lower bits of the time at which the process started, in clock ticks
@@ -15,46 +21,102 @@ struct ProcessTable {
     case openCount
     /// When the process opened it, in nanoseconds since 1970.
     case openTime
-    /// Requests that needed nothing from the origin, and all others.
-    case hits, others
+    /// The sums of the row's hits and other requests at that time.
+    case earlierHits, earlierRequests
+  }
+
+  enum Count: Int, CaseIterable {
+    case freshHits = 0
+    case staleHits
+    case hitBytes
+    case memoryLookups
+    case diskLookups
+    case missedLookups
+    case otherRequests
   }
 
   private static let offset = 1024
-  private static let slotByteCount = 64
-  private static let slotCount = 48
+  private static let stripeBits: UInt = 2
+  private static let rowByteCount = 64 + 64 << Int(stripeBits)
+  static let ownRowCount = 48
 
   let base: UnsafeMutableRawPointer
 
-  private func slot(_ number: Int) -> UnsafeMutableRawPointer { base + Self.offset + number * Self.slotByteCount }
+  func row(_ number: Int) -> UnsafeMutableRawPointer { base + Self.offset + number * Self.rowByteCount }
+
+  /// The row of processes that have none of their own.
+  var sharedRow: UnsafeMutableRawPointer { row(Self.ownRowCount) }
 
   @inline(__always)
-  static func word(_ word: Word, _ slot: UnsafeMutableRawPointer) -> UnsafeMutablePointer<Atomic<UInt64>> {
-    ActivityLayout.word(slot, word.rawValue * 8)
+  static func word(_ word: Word, _ row: UnsafeMutableRawPointer) -> UnsafeMutablePointer<Atomic<UInt64>> {
+    ActivityLayout.word(row, word.rawValue * 8)
   }
 
-  private static func value(_ word: Word, _ slot: UnsafeMutableRawPointer) -> UInt64 {
-    Self.word(word, slot).pointee.load(ordering: .relaxed)
+  private static func value(_ word: Word, _ row: UnsafeMutableRawPointer) -> UInt64 {
+    Self.word(word, row).pointee.load(ordering: .relaxed)
   }
+
+  // MARK: Counts
+
+  /// The stripe of the calling thread.
+  @inline(__always)
+  static func stripe(_ row: UnsafeMutableRawPointer) -> UnsafeMutableRawPointer {
+    row + 64 + ThreadStripe.number(bits: stripeBits) * 64
+  }
+
+  @inline(__always)
+  static func add(_ number: UInt64, _ count: Count, _ stripe: UnsafeMutableRawPointer) {
+    ActivityLayout.word(stripe, count.rawValue * 8).pointee.wrappingAdd(number, ordering: .relaxed)
+  }
+
+  /// Sums wrap around, because a corrupt count must not trap.
+  private static func total(_ counts: [Count], _ row: UnsafeMutableRawPointer) -> UInt64 {
+    counts.reduce(0) { total, count in
+      (1...1 << Int(stripeBits)).reduce(total) {
+        $0 &+ ActivityLayout.word(row, $1 * 64 + count.rawValue * 8).pointee.load(ordering: .relaxed)
+      }
+    }
+  }
+
+  private static func hits(_ row: UnsafeMutableRawPointer) -> UInt64 { total([.freshHits, .staleHits], row) }
+
+  /// Returns the sum of a count over all rows.
+  func total(_ count: Count) -> Int {
+    Int(clamping: (0...Self.ownRowCount).reduce(0) { $0 &+ Self.total([count], row($1)) })
+  }
+
+  /// The offsets of all counts in the file.
+  static var countOffsets: [Int] {
+    (0...ownRowCount).flatMap { number in
+      (1...1 << Int(stripeBits)).flatMap { stripe in
+        Count.allCases.map { offset + number * rowByteCount + stripe * 64 + $0.rawValue * 8 }
+      }
+    }
+  }
+
+  // MARK: Processes
 
   /// Adds this process. Call this with the directory's open lock.
   ///
-  /// - Returns: The slot of the process; nil if there is none.
+  /// - Returns: The row of the process; nil if there is none.
   func enter() -> UnsafeMutableRawPointer? {
     guard let owner = ProcessState(of: getpid())?.owner else { return nil }
-    let slots = (0..<Self.slotCount).map { slot($0) }
-    let own = slots.first { Self.value(.owner, $0) == owner && Self.value(.openCount, $0) > 0 }
-    guard let slot = own ?? slots.first(where: { !Self.isTaken($0) }) else { return nil }
+    let rows = (0..<Self.ownRowCount).map { row($0) }
+    let own = rows.first { Self.value(.owner, $0) == owner && Self.value(.openCount, $0) > 0 }
+    guard let row = own ?? rows.first(where: { !Self.isTaken($0) }) else { return nil }
     if own == nil {
-      for word in [Word.openCount, .hits, .others] { Self.word(word, slot).pointee.store(0, ordering: .relaxed) }
-      Self.word(.openTime, slot).pointee.store(ActivityLayout.now, ordering: .relaxed)
-      Self.word(.owner, slot).pointee.store(owner, ordering: .releasing)
+      Self.word(.openCount, row).pointee.store(0, ordering: .relaxed)
+      Self.word(.earlierHits, row).pointee.store(Self.hits(row), ordering: .relaxed)
+      Self.word(.earlierRequests, row).pointee.store(Self.total([.otherRequests], row), ordering: .relaxed)
+      Self.word(.openTime, row).pointee.store(ActivityLayout.now, ordering: .relaxed)
+      Self.word(.owner, row).pointee.store(owner, ordering: .releasing)
     }
-    Self.word(.openCount, slot).pointee.wrappingAdd(1, ordering: .relaxed)
-    return slot
+    Self.word(.openCount, row).pointee.wrappingAdd(1, ordering: .relaxed)
+    return row
   }
 
-  private static func isTaken(_ slot: UnsafeMutableRawPointer) -> Bool {
-    value(.openCount, slot) > 0 && isAlive(owner: value(.owner, slot))
+  private static func isTaken(_ row: UnsafeMutableRawPointer) -> Bool {
+    value(.openCount, row) > 0 && isAlive(owner: value(.owner, row))
   }
 
   private static func isAlive(owner: UInt64) -> Bool {
@@ -63,16 +125,17 @@ struct ProcessTable {
 
   /// The living processes in the table.
   var processes: [ProcessStatistics] {
-    (0..<Self.slotCount).compactMap { number in
-      let slot = slot(number)
-      let owner = Self.value(.owner, slot)
-      guard Self.value(.openCount, slot) > 0, let state = ProcessState(of: pid_t(truncatingIfNeeded: owner)),
+    (0..<Self.ownRowCount).compactMap { number in
+      let row = row(number)
+      let owner = Self.value(.owner, row)
+      guard Self.value(.openCount, row) > 0, let state = ProcessState(of: pid_t(truncatingIfNeeded: owner)),
         state.owner == owner
       else { return nil }
-      let (hits, others) = (Int(clamping: Self.value(.hits, slot)), Int(clamping: Self.value(.others, slot)))
+      let hits = Int(clamping: Self.hits(row) &- Self.value(.earlierHits, row))
+      let others = Int(clamping: Self.total([.otherRequests], row) &- Self.value(.earlierRequests, row))
       return ProcessStatistics(
         processID: Int32(truncatingIfNeeded: owner), isSuspended: state.isSuspended,
-        openTime: Date(timeIntervalSince1970: Double(Self.value(.openTime, slot)) / 1e9),
+        openTime: Date(timeIntervalSince1970: Double(Self.value(.openTime, row)) / 1e9),
         requestCount: hits.addingReportingOverflow(others).partialValue, hitCount: hits)
     }
   }

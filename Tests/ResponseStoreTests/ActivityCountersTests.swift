@@ -1,9 +1,10 @@
 import Foundation
 import Glibc
+import ResponseStore
 import Testing
 
+// Buckets of a histogram, and words of the file to damage, which no public surface shows.
 @testable import CacheActivity
-@testable import ResponseStore
 
 @Suite("Counters of a directory")
 struct ActivityCountersTests {
@@ -122,6 +123,40 @@ struct ActivityCountersTests {
     let misses = try #require(fixture.store.directoryStatistics?.requests[.miss])
     #expect(count >= 2000)
     #expect(misses == count || misses == count + 1)
+  }
+
+  @Test("A process for which the table has no row counts for the directory")
+  func sharedRow() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let file = try #require(fixture.store.activity.file)
+    fixture.close()
+    // As if another living process had the directory open 48 times.
+    let owner = try #require(ProcessState(of: 1)?.owner)
+    for number in 0..<ProcessTable.ownRowCount {
+      let row = ProcessTable(base: file.base).row(number)
+      ProcessTable.word(.owner, row).pointee.store(owner, ordering: .relaxed)
+      ProcessTable.word(.openCount, row).pointee.store(1, ordering: .relaxed)
+    }
+    try fixture.open()
+    let activity = fixture.store.activity
+    activity.countHit(activity.begin(isTimed: false), isStale: true, byteCount: 7)
+    activity.countRequest(.misses)
+    let counts = try #require(fixture.store.directoryStatistics)
+    #expect(counts.requestCount == 2 && counts.hitCount == 1 && counts.hitByteCount == 7)
+    #expect(fixture.store.processes.allSatisfy { $0.requestCount == 0 })
+  }
+
+  @Test("A damaged number of granted events grants nothing")
+  func damagedGrant() throws {
+    let fixture = try StoreFixture()
+    defer { fixture.finish() }
+    let activity = fixture.store.activity
+    let granted = try #require(activity.file).header(ActivityLayout.HeaderWord.grantedEvents)
+    for value in [UInt64.max, 1 << 40, ActivityLayout.maximumGrantedEvents + 1] {
+      granted.pointee.store(value, ordering: .relaxed)
+      #expect(!activity.isWatched && !activity.takeGrantedEvent())
+    }
   }
 
   enum Damage: String, CaseIterable, Sendable {
