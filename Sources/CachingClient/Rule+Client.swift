@@ -39,15 +39,10 @@ extension Rule {
   public static let contentNotKeyed = Rule(
     "content-not-keyed", "10008 2.7", "the content of the query is too large for a cache key, or not in memory")
   /// The rules by which a response is not stored, or not on disk.
-  package static let storageRefusals: [Rule] = [
-    .methodNotCached, .headOnlyUpdates, .postNotCached, .notHTTP, .interim, .statusNotCached, .notModifiedNotStored,
-    .partNotUsable, .malformedField, .tooManyFields, .tooManyTags, .requestNoStore, .noStore, .mustUnderstand,
-    .privateResponse, .authorization, .varyStar, .varyExtended, .tooManyVariants, .noGround, .bodyTooLarge,
-    .recordTooLarge,
-    .incompleteBody, .unprovenEnd,
-    .eventStream,
-    .invalidatedInFlight, .refusedByCaller, .storingDisallowed, .redirectOfIgnoredParameter, .unseenCredentials,
-    .otherHost, .requestWithContent, .contentNotKeyed,
-    .memoryOnly, .writeDropped, .storeTooSlow,
-  ]
+  package static let storageRefusals: [Rule] =
+    refusals + [
+      .bodyTooLarge, .recordTooLarge, .incompleteBody, .unprovenEnd, .eventStream, .invalidatedInFlight,
+      .refusedByCaller, .storingDisallowed, .redirectOfIgnoredParameter, .unseenCredentials, .otherHost,
+      .requestWithContent, .contentNotKeyed, .memoryOnly, .writeDropped, .storeTooSlow,
+    ]
 }

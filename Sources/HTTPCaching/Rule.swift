@@ -75,6 +75,14 @@ extension Rule {
   /// Nothing in the response permits storing it.
   public static let noGround = Rule("no-ground", "9111 3", "no lifetime, no permission, status not cacheable")
 
+  /// The rules above, with which a response is not stored.
+  package static let refusals: [Rule] = [
+    .methodNotCached, .headOnlyUpdates, .postNotCached, .notHTTP, .interim, .statusNotCached, .notModifiedNotStored,
+    .partNotUsable, .malformedField, .tooManyFields, .tooManyTags, .requestNoStore, .noStore, .mustUnderstand,
+    .privateResponse,
+    .authorization, .varyStar, .varyExtended, .tooManyVariants, .noGround,
+  ]
+
   // MARK: Responses from storage
 
   /// The stored response is fresh.

@@ -245,6 +245,8 @@ struct StorabilityTests {
   @Test("Each response is stored or refused by the expected rule", arguments: methodsAndStatuses + directives)
   func decides(_ test: Case) {
     #expect(test.exchange.refusal == test.refusal)
+    // So `urlcache explain` knows the text of each.
+    if let refusal = test.refusal { #expect(Rule.refusals.contains { $0.id == refusal }) }
   }
 
   struct FieldCase: RequirementCase {
