@@ -22,7 +22,7 @@ final class SharedStatusPage: @unchecked Sendable {
     /// The boot of the machine in which the directory was last opened; zeros if unknown.
     case bootHigh = 200
     case bootLow = 208
-    /// The number of crashes in a row; see ``StoreDirectory/countCrash(isInspection:)``.
+    /// The number of crashes in a row; see ``StoreDirectory/countCrash()``.
     case crashCount = 216
     /// 1 after a crash that is not counted yet, and while a process that is alone opens the data.
     case hasCrashed = 224

@@ -201,17 +201,18 @@ final class StoreDirectory: @unchecked Sendable {
     if let boot = Boot.known { (flag[.bootHigh], flag[.bootLow]) = (boot.high, boot.low) }
   }
 
-  /// Counts a crash of the last process: it ended within a transaction, or before the data was open.
+  /// Notes a crash of the last process: it ended within a transaction, or before the data was open.
   ///
-  /// Only then can corrupt pages have crashed it. A clean end resets the count, and so does a minute of service. Call
-  /// this while no other process uses the directory, before LMDB opens the lock file and clears its traces.
-  ///
-  /// - Parameter isInspection: Whether the crash is left to be counted by the next process that opens the store for
-  ///   use.
-  func countCrash(isInspection: Bool) {
+  /// Only then can corrupt pages have crashed it. Call this while no other process uses the directory, before LMDB opens
+  /// the lock file and clears its traces.
+  func noteCrash() {
+    if AbandonedTransaction.isRecorded(inLockFile: dataPath(of: "lock.mdb")) { statusPage?[.hasCrashed] = 1 }
+  }
+
+  /// Counts a crash that was noted, when a process alone opens the store for use. A clean end resets the count, and so
+  /// does a minute of service.
+  func countCrash() {
     guard let flag = statusPage else { return }
-    if AbandonedTransaction.isRecorded(inLockFile: dataPath(of: "lock.mdb")) { flag[.hasCrashed] = 1 }
-    guard !isInspection else { return }
     flag[.crashCount] = flag[.hasCrashed] == 0 ? 0 : min(flag[.crashCount], 1000) + 1
     flag[.hasCrashed] = 0
   }

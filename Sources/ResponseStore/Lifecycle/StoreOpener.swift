@@ -38,7 +38,7 @@ struct StoreOpener {
     directory.findGeneration()
     if isAlone {
       directory.recordBoot()
-      directory.countCrash(isInspection: isInspection)
+      directory.noteCrash()
     }
     guard !isInspection else {
       // Again, because the status page, which is mapped now, names the generation.
@@ -48,6 +48,7 @@ struct StoreOpener {
       try directory.finishOpening()
       return store
     }
+    if isAlone { directory.countCrash() }
     try replaceFormerData(isAlone: isAlone)
     let isFirst = try replaceUnusableData(isAlone: isAlone)
     if isAlone {
