@@ -233,20 +233,6 @@ struct BytesTests {
   }
 
   @Test(
-    "A body above the limit reaches its caller and is not stored", arguments: TransportKind.allCases, [true, false])
-  func beyondLimit(_ transport: TransportKind, isDeclared: Bool) async throws {
-    let reply = Reply(200, Self.kept, body: Self.large)
-    try await withBytes(
-      transport, { $0.maximumStoredBodyByteCount = 2 << 20 },
-      origin: { _ in isDeclared ? reply : reply.chunked(byteCount: 60_000) }
-    ) { cache, origin in
-      let (chunks, _) = try await cache.bytes(for: URLRequest(url: origin.url("/a")))
-      #expect(try await chunks.collect(upTo: .max) == Self.large)
-      #expect(!cache.isCached(origin.url("/a")))
-    }
-  }
-
-  @Test(
     "A truncated body throws after its last received bytes, and is not stored", arguments: TransportKind.allCases,
     [true, false])
   func broken(_ transport: TransportKind, isChunked: Bool) async throws {

@@ -102,22 +102,6 @@ final class LoadResultTests {
     #expect(origin.requestCount == 0)
   }
 
-  @Test("Cache-Status is present on hits, too, if enabled")
-  func cacheStatus() async throws {
-    var options = LMDBURLCache.Options()
-    options.caching.cacheStatusName = "test"
-    let cache = try makeCache(options)
-    let origin = try makeOrigin()
-    defer { origin.stop() }
-    var texts: [String] = []
-    for _ in 0..<2 {
-      let (_, response) = try await cache.data(from: origin.url("/fresh"))
-      texts.append((response as? HTTPURLResponse)?.value(forHTTPHeaderField: "Cache-Status") ?? "")
-    }
-    #expect(texts[0].hasPrefix("test; fwd="))
-    #expect(texts[1].hasPrefix("test; hit; ttl="))
-  }
-
   @Test("A directory can be inspected and purged while its cache is open, including the memory tier")
   func inspection() async throws {
     let cache = try makeCache()

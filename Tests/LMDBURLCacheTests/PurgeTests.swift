@@ -199,17 +199,4 @@ struct PurgeTests {
     }
     await fixture.finish()
   }
-
-  @Test("Invalidation by a POST applies only to the partition of its request")
-  func partitions() async throws {
-    try await withCache(configure: { $0.partition = { $0.value(forHTTPHeaderField: "X-User") ?? "" } }) { _ in
-      Reply(200, [("Cache-Control", "max-age=600")], "a")
-    } _: { (fixture, origin) async throws in
-      let url = origin.url("/a")
-      for user in ["1", "2"] { _ = try await fixture.cache.data(for: URLRequest(url, ["X-User": user])) }
-      _ = try await fixture.cache.data(for: URLRequest(url, method: "POST", ["X-User": "1"]))
-      #expect(fixture.cache.cachedResponse(for: URLRequest(url, ["X-User": "1"])) == nil)
-      #expect(fixture.cache.cachedResponse(for: URLRequest(url, ["X-User": "2"])) != nil)
-    }
-  }
 }

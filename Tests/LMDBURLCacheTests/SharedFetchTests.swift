@@ -11,50 +11,6 @@ import Testing
 struct SharedFetchTests {
   private static let kept = [("Cache-Control", "max-age=600"), ("ETag", "\"1\"")]
 
-  @Test("50 requests for each of two variants reach the origin once for each", arguments: [true, false])
-  func variants(usesSession: Bool) async throws {
-    let gate = Gate()
-    try await withCache(
-      origin: { Reply(200, Self.kept + [("Vary", "Accept")], $0["Accept"] ?? "").held(at: gate) }
-    ) { fixture, origin in
-      let session = usesSession ? fixture.session() : nil
-      try await withThrowingTaskGroup(of: (String, String).self) { group in
-        for number in 0..<100 {
-          let type = number % 2 == 0 ? "a/a" : "b/b"
-          let request = URLRequest(origin.url("/a"), ["Accept": type])
-          group.addTask { [cache = fixture.cache] in
-            guard let session else { return (try await cache.data(for: request).0.text, type) }
-            return (try await session.data(for: request).0.text, type)
-          }
-        }
-        await gate.waitForArrivals()
-        gate.open()
-        for try await (text, type) in group { #expect(text == type) }
-      }
-      #expect(origin.requestCount == 2)
-    }
-  }
-
-  @Test("A refused credential does not keep the requests of others from sharing a fetch")
-  func refusedCredential() async throws {
-    let gate = Gate()
-    try await withCache(
-      origin: { $0["Authorization"] == "Bearer bad" ? Reply(403) : Reply(200, Self.kept, "body").held(at: gate) }
-    ) { fixture, origin in
-      let cache = fixture.cache
-      let (_, refused) = try await cache.data(for: URLRequest(origin.url("/a"), ["Authorization": "Bearer bad"]))
-      #expect(refused.status == 403)
-      try await withThrowingTaskGroup(of: String.self) { group in
-        for _ in 0..<30 { group.addTask { try await cache.data(from: origin.url("/a")).0.text } }
-        await gate.waitForArrivals()
-        while cache.statistics.requests.waiting + gate.arrivals < 30 { await Task.yield() }
-        gate.open()
-        for try await text in group { #expect(text == "body") }
-      }
-      #expect(origin.requestCount == 2)
-    }
-  }
-
   @Test("bytes(for:) delivers a stored part at once, and the rest as it arrives", arguments: [100, 4 << 20])
   func completion(byteCount: Int) async throws {
     let body = Data((0..<byteCount).map { UInt8(truncatingIfNeeded: $0 &* 31 ^ $0 >> 8) })
@@ -136,27 +92,6 @@ struct SharedFetchTests {
       #expect([data.1, sessionData.1, response].map { $0.field("Age") } == ["60", "60", "60"])
       #expect(cache.isCached(origin.url("/a")))
       #expect(origin.requestCount == 4)
-    }
-  }
-
-  @Test("Each of many concurrent POSTs to different URLs is stored for a GET, and one of those to one URL")
-  func posts() async throws {
-    try await withCache { request in
-      Reply(200, [("Cache-Control", "max-age=600"), ("Content-Location", request.path)], request.path)
-    } _: { fixture, origin in
-      let cache = fixture.cache
-      let paths = (0..<100).map { "/\($0)" }
-      // Each POST has a stored response to invalidate.
-      for path in paths { _ = try await cache.data(from: origin.url(path)) }
-      try await withThrowingTaskGroup(of: Void.self) { group in
-        for path in paths + Array(repeating: "/same", count: 50) {
-          group.addTask { _ = try await cache.data(for: URLRequest(origin.url(path), method: "POST")) }
-        }
-        try await group.waitForAll()
-      }
-      #expect(origin.requestCount == 250)
-      for path in paths + ["/same"] { #expect(try await cache.data(from: origin.url(path)).0.text == path) }
-      #expect(origin.requestCount == 250)
     }
   }
 }

@@ -108,52 +108,6 @@ struct SoftPurgeTests {
     }
   }
 
-  @Test(
-    "stale-while-revalidate counts from the soft purge, and ends if the clock is set back", arguments: Tiers.allCases)
-  func staleWhileRevalidate(_ tiers: Tiers) async throws {
-    try await withCache(memory: tiers.memory, disk: tiers.disk) {
-      Self.reply(to: $0, "max-age=600, stale-while-revalidate=60")
-    } _: { fixture, origin in
-      let request = URLRequest(url: origin.url("/a"))
-      let cache = fixture.cache
-      _ = try await cache.load(request)
-      fixture.clock.advance(by: 10)
-      try await cache.purge(.all, mode: .soft)
-      fixture.clock.advance(by: 50)
-      #expect(try await cache.load(request).source == .staleStore)
-      await cache.finishBackgroundWork()
-      #expect(try await cache.load(request).source == .store)
-      #expect(origin.requestCount == 2)
-      try await cache.purge(.all, mode: .soft)
-      fixture.clock.advance(by: 61)
-      #expect(try await cache.load(request).source == .revalidated)
-      try await cache.purge(.all, mode: .soft)
-      fixture.clock.advance(by: -1000)
-      #expect(try await cache.load(request).source == .revalidated)
-      #expect(origin.requestCount == 4)
-    }
-  }
-
-  @Test("stale-if-error permits a covered response from the soft purge on", arguments: Tiers.allCases)
-  func staleIfError(_ tiers: Tiers) async throws {
-    try await withCache(memory: tiers.memory, disk: tiers.disk) { request in
-      if request["If-None-Match"] != nil { return Reply(503) }
-      return Self.reply(
-        to: request,
-        request.path == "/strict" ? "max-age=600, must-revalidate, stale-if-error=60" : "max-age=600, stale-if-error=60"
-      )
-    } _: { fixture, origin in
-      let cache = fixture.cache
-      let (request, strict) = (URLRequest(url: origin.url("/a")), URLRequest(url: origin.url("/strict")))
-      for request in [request, strict] { _ = try await cache.load(request) }
-      try await cache.purge(.all, mode: .soft)
-      #expect(try await cache.load(request).source == .staleOnError)
-      #expect(try await cache.load(strict).response.status == 503)
-      fixture.clock.advance(by: 61)
-      #expect(try await cache.load(request).response.status == 503)
-    }
-  }
-
   /// The cache that makes a soft purge.
   enum Purger: CaseIterable, Sendable { case own, otherCache }
 
