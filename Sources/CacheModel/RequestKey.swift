@@ -71,14 +71,14 @@ public struct RequestKey: Sendable, Hashable {
   ///
   /// - Parameter host: The host as in a URL or from `URL.host`, which omits the brackets of an IPv6 address.
   /// - Returns: Nil if the text is not one host alone.
-  static func prefix(host: String) -> [UInt8]? {
+  package static func prefix(host: String) -> [UInt8]? {
     HostName.hasEmptyLabel(host) ? nil : HostName.canonical(host).map { Array($0.utf8) + [0] }
   }
 
   /// Returns the beginning of all keys below a URL; nil for a URL that cannot be cached.
   ///
   /// - Parameter isOrigin: Whether the keys of the URL's whole origin (scheme, host, port) are meant.
-  static func prefix(url: URL, isOrigin: Bool = false) -> [UInt8]? {
+  package static func prefix(url: URL, isOrigin: Bool = false) -> [UInt8]? {
     var text = url.absoluteString
     return text.withUTF8 { utf8 -> [UInt8]? in
       guard let parts = URLParts(utf8) else { return nil }

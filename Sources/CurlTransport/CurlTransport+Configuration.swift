@@ -124,7 +124,7 @@ extension CurlTransport {
 
 extension CurlTransport.Configuration.Proxy {
   /// Whether the connection to the proxy may use TLS.
-  var mayUseTLS: Bool {
+  package var mayUseTLS: Bool {
     switch self {
     case .environment:
       ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"].contains { (name: String) in

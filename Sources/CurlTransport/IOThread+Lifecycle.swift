@@ -5,14 +5,14 @@ import Synchronization
 /// A reference to a pool that keeps the I/O thread running.
 ///
 /// Releasing it ends the pool's transfers and closes its connections.
-final class ConnectionPoolHandle: Sendable {
+package final class ConnectionPoolHandle: Sendable {
   let pool: ConnectionPool
   private let thread: IOThread
 
   /// Opens a pool, and starts the I/O thread unless it runs.
   ///
   /// - Throws: `CurlTransportError` if the process has no thread or descriptor left, was forked, or is exiting.
-  init(_ configuration: CurlTransport.Configuration) throws(CurlTransportError) {
+  package init(_ configuration: CurlTransport.Configuration) throws(CurlTransportError) {
     thread = try IOThread.beginUse()
     pool = thread.makePool(configuration)
   }
@@ -49,7 +49,7 @@ extension IOThread {
   private static let isForkedChild = Atomic(false)
 
   /// The number of running I/O threads.
-  static var runningCount: Int { registry.withLock { $0.running.count } }
+  package static var runningCount: Int { registry.withLock { $0.running.count } }
 
   /// Checks that the process was not forked: a child has the sockets of its parent, but not the thread.
   ///

@@ -7,7 +7,7 @@ import Synchronization
 ///
 /// It runs while a ``ConnectionPoolHandle`` exists. `@unchecked Sendable`: `inbox` has a lock; only the thread uses the
 /// rest.
-final class IOThread: @unchecked Sendable {
+package final class IOThread: @unchecked Sendable {
   /// A command from another thread.
   enum Command: Sendable {
     case start(Transfer)

@@ -2,11 +2,11 @@ import CCurl
 import Glibc
 
 /// The libcurl that this process has loaded. It can be another version than the one whose header was compiled.
-enum LoadedLibcurl {
+package enum LoadedLibcurl {
   private static var information: curl_version_info_data { curl_version_info(CURLVERSION_SEVENTH).pointee }
 
   /// The version as libcurl writes it, such as `0x080E01` for 8.14.1.
-  static let version = information.version_num
+  package static let version = information.version_num
 
   /// Whether libcurl tries the next address of a host at once, without being called.
   static let triesNextAddress = version >= 0x08_0400

@@ -48,9 +48,9 @@ extension ResponseStore {
     public var stallTimeout: Duration = .seconds(10)
     /// How often the eviction thread checks that the directory has not moved; 4 s by default. The thread wakes every
     /// five seconds.
-    var directoryCheckInterval: Duration = .seconds(4)
+    package var directoryCheckInterval: Duration = .seconds(4)
     /// The minimum time for which an unused read transaction is kept for the next lookup; 5 s by default.
-    var idleReadTimeout: Duration = .seconds(5)
+    package var idleReadTimeout: Duration = .seconds(5)
     /// Receives one line per kind of issue. Called on the thread that met the issue; must not use the store.
     ///
     /// By default the line goes to standard error, or nowhere when standard error is closed, full or has no reader.

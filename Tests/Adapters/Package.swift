@@ -15,6 +15,16 @@ func program(with module: String) -> Target {
     path: "Linkage/With\(module)", swiftSettings: settings)
 }
 
+/// The modules that the code of the articles uses.
+let used: [Target.Dependency] = [
+  "HTTPTypes", "OpenAPIRuntime", "OpenAPIURLSession", "NIOCore", "NIOHTTP1", "AsyncHTTPClient", "Logging", "Metrics",
+  "ServiceLifecycle", .product(name: "LMDBURLCache", package: "LMDBURLCache"),
+  // For Scripts/check-examples.
+  .product(name: "RedisTier", package: "LMDBURLCache"),
+  .product(name: "CachingStorage", package: "LMDBURLCache"),
+  .product(name: "HTTPCaching", package: "LMDBURLCache"),
+]
+
 let package = Package(
   name: "Adapters",
   dependencies: [.package(name: "LMDBURLCache", path: "../..")],
@@ -32,18 +42,7 @@ let package = Package(
     stub("ServiceLifecycle", ["Logging"]),
     // The code of the articles on other packages, one file for each example.
     .target(
-      name: "Adapters",
-      dependencies: [
-        "HTTPTypes", "OpenAPIRuntime", "OpenAPIURLSession", "NIOCore", "NIOHTTP1", "AsyncHTTPClient", "Logging",
-        "Metrics",
-        "ServiceLifecycle",
-        .product(name: "LMDBURLCache", package: "LMDBURLCache"),
-        // For Scripts/check-examples.
-        .product(name: "RedisTier", package: "LMDBURLCache"),
-        .product(name: "CachingStorage", package: "LMDBURLCache"),
-        .product(name: "HTTPCaching", package: "LMDBURLCache"),
-      ],
-      path: "Adapters", swiftSettings: settings),
+      name: "Adapters", dependencies: used, path: "Adapters", swiftSettings: settings),
     // The code of the article on developing on a Mac, with its condition.
     .target(
       name: "Conditional",
@@ -51,9 +50,10 @@ let package = Package(
       path: "Conditional", swiftSettings: settings),
     // A symbolic link to LoopbackOrigin, which is no product. Two modules of one name would clash.
     .target(name: "Origin", path: "Origin", swiftSettings: settings),
+    // Contains the code of the articles through symbolic links, because its declarations are internal.
     .testTarget(
       name: "AdaptersTests",
-      dependencies: ["Adapters", "Conditional", "Origin", .product(name: "CurlTransport", package: "LMDBURLCache")],
+      dependencies: used + ["Origin", .product(name: "CurlTransport", package: "LMDBURLCache")],
       path: "AdaptersTests", swiftSettings: settings),
     // Imports this package with others, whose names must not be ambiguous.
     .testTarget(

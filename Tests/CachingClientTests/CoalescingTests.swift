@@ -1,10 +1,9 @@
 import CacheModel
+import CachingClient
 import FoundationEssentials
 import HTTPCaching
 import Synchronization
 import Testing
-
-@testable import CachingClient
 
 /// Concurrent identical misses share one fetch, and no failure spreads to another request (RFC 9111, 4).
 @Suite("Request coalescing", .timeLimit(.minutes(1)))
@@ -397,34 +396,5 @@ struct CoalescingTests {
       try await group.waitForAll()
     }
     #expect(transport.count == 3)
-  }
-
-  @Test("A request looks again after its lookup only if a fetch for its key has ended", arguments: [1, 64, 65])
-  func lookingAgain(_ count: Int) async throws {
-    let lookups = Atomic(0)
-    let client = Mutex<CachingClient<MemoryStorage>?>(nil)
-    let ending = Mutex(try #require(RequestKey(urlString: "http://example.com/other")))
-    let storage = MemoryStorage(whenLooked: {
-      guard lookups.add(1, ordering: .relaxed).oldValue == 0, let fetches = client.withLock({ $0 })?.inFlightFetches
-      else { return }
-      // Fetches end between the lookup and the start of the fetch.
-      for _ in 0..<count { fetches.finish(fetches.startUnshared(ending.withLock { $0 }, since: 0)) }
-    })
-    // With No-Vary-Search, each miss looks for equivalent URLs, too.
-    var options = CachingOptions()
-    options.usesNoVarySearch = false
-    let fixture = Fixture(options: options, storage: storage)
-    client.withLock { $0 = fixture.client }
-    let transport = ScriptedTransport { _, _ in fixture.ok("body", fresh) }
-    _ = try await fixture.client.respond(to: get(), over: transport)
-    // The keys of the last 64 fetches are known.
-    #expect(lookups.load(ordering: .relaxed) == (count <= 64 ? 1 : 2))
-
-    lookups.store(0, ordering: .relaxed)
-    ending.withLock { $0 = RequestKey(urlString: "http://example.com/b")! }
-    _ = try await fixture.client.respond(to: get("http://example.com/b"), over: transport)
-    #expect(lookups.load(ordering: .relaxed) == 2)
-    #expect(transport.count == 2)
-    client.withLock { $0 = nil }
   }
 }

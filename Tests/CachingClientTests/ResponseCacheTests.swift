@@ -1,6 +1,7 @@
 import CacheActivity
 import CacheModel
 import CachingClient
+import CachingStorage
 import CurlTransport
 import FoundationEssentials
 import HTTPCaching
@@ -8,8 +9,6 @@ import LoopbackOrigin
 import ResponseStore
 import Synchronization
 import Testing
-
-@testable import CachingStorage
 
 /// The cache for programs without Foundation's types: the same tiers, purges, statistics and events.
 @Suite("Cache without Foundation's types", .timeLimit(.minutes(1)))

@@ -1,10 +1,9 @@
 import CacheModel
+import CachingClient
 import FoundationEssentials
 import HTTPCaching
 import Synchronization
 import Testing
-
-@testable import CachingClient
 
 /// Origins that do not respond, or fail again and again (RFC 5861, 4).
 @Suite("Origins that hang or fail", .timeLimit(.minutes(1)))
@@ -260,45 +259,6 @@ struct SlowOriginTests {
     #expect(try await fixture.client.respond(to: get(), over: transport).text() == "2")
     hanging.open()
     #expect(try await first == "1")
-  }
-
-  @Test("The time doubles with each failure of a probe, counts failures at the same time once, and is bounded")
-  func durations() {
-    let origins = FailingOrigins()
-    let key = FailingOrigins.Key.url(RequestKey(urlString: "http://example.com/")!)
-    let range: ClosedRange<Duration> = .seconds(1)...(.seconds(30))
-    var now = MonotonicTime(nanoseconds: 1_000_000_000_000)
-    #expect(origins.failure(of: key, at: now) == nil)
-    for expected in [1, 2, 4, 8, 16, 30, 30] {
-      for _ in 0..<5 { origins.recordFailure(.status(503), of: key, range: range, at: now) }
-      #expect(origins.failure(of: key, at: now + .milliseconds(expected * 1000 - 1)) == .status(503))
-      now = now + .seconds(expected)
-      // One request asks, and the others are held off.
-      #expect(origins.failure(of: key, at: now) == nil)
-      #expect(origins.failure(of: key, at: now) == .status(503))
-    }
-    // A probe that ends without a result is repeated.
-    now = now + .seconds(30)
-    #expect(origins.failure(of: key, at: now) == nil)
-    origins.recordSuccess(of: [key])
-    #expect(origins.failure(of: key, at: now) == nil)
-    origins.recordFailure(.unreachable, of: key, range: range, at: now)
-    #expect(origins.failure(of: key, at: now + .seconds(1)) == nil)
-  }
-
-  @Test("The number of URLs that are held off is bounded")
-  func bound() {
-    let origins = FailingOrigins()
-    let now = MonotonicTime(nanoseconds: 1)
-    func key(_ number: Int) -> FailingOrigins.Key { .url(RequestKey(urlString: "http://example.com/\(number)")!) }
-    for number in 0..<5_000 {
-      origins.recordFailure(.unreachable, of: key(number), range: .seconds(60)...(.seconds(60)), at: now)
-    }
-    #expect((0..<5_000).count { origins.failure(of: key($0), at: now) != nil } == 1_024)
-    // Those whose time is over are forgotten first.
-    let later = now + .seconds(600)
-    origins.recordFailure(.unreachable, of: key(9_999), range: .seconds(60)...(.seconds(60)), at: later)
-    #expect((0..<5_000).count { origins.failure(of: key($0), at: now) != nil } == 0)
   }
 
   // Guarantee: no request waits for longer than the limit for a fetch that makes no progress. One of those that waited

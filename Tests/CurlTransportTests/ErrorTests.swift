@@ -2,6 +2,7 @@ import CCurl
 import Glibc
 import Testing
 
+// libcurl's codes, most of which no origin can cause.
 @testable import CurlTransport
 
 /// Tests of the errors for libcurl's codes.

@@ -7,6 +7,7 @@ import LoopbackOrigin
 import Synchronization
 import Testing
 
+// One transfer, step by step, with a clock of its own.
 @testable import CurlTransport
 
 /// Tests of slow readers, slow servers, cancellation and timeouts.

@@ -1,10 +1,9 @@
+import CurlTransport
 import FoundationEssentials
 import Glibc
 import HTTPCaching
 import LoopbackOrigin
 import Testing
-
-@testable import CurlTransport
 
 /// Tests of the I/O thread's lifetime, process exit and fork.
 @Suite("Lifecycle of the curl transport", .timeLimit(.minutes(1)))

@@ -1,6 +1,7 @@
 import CacheModel
 import Testing
 
+// The order of waiting requests, with a clock of its own.
 @testable import CurlTransport
 
 /// The decisions of the connection pool, without libcurl and sockets.

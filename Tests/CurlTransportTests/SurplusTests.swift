@@ -1,9 +1,8 @@
+import CurlTransport
 import FoundationEssentials
 import Glibc
 import LoopbackOrigin
 import Testing
-
-@testable import CurlTransport
 
 /// Tests of bytes that an origin sends after the end of a response.
 @Suite("Surplus bytes of the curl transport", .timeLimit(.minutes(1)))

@@ -1,6 +1,7 @@
 import FoundationEssentials
 import HTTPCaching
 
+// The fuzzer calls the decoders of records, without a store.
 @testable import ResponseStore
 
 /// Decodes a record as if read from a corrupt file.

@@ -1,8 +1,7 @@
 import CLMDB
 import Foundation
+import LMDB
 import Testing
-
-@testable import LMDB
 
 @Suite("Errors")
 struct LMDBErrorTests {

@@ -2,6 +2,7 @@ import Foundation
 import Glibc
 import Testing
 
+// Which leaves are read ahead. Only the time of a read depends on them.
 @testable import LMDB
 
 @Suite("Read-ahead")

@@ -2,11 +2,10 @@ import CachingClient
 import Foundation
 import FoundationNetworking
 import HTTPCaching
+import LMDBURLCache
 import LoopbackOrigin
 import Synchronization
 import Testing
-
-@testable import LMDBURLCache
 
 /// A body that is not stored uses little memory in the cache, regardless of its reader's speed.
 @Suite("Flow of bodies", .timeLimit(.minutes(1)))
@@ -93,21 +92,6 @@ struct BodyFlowTests {
     func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {
       end.continuation.yield()
     }
-  }
-
-  @Test("Over URLSession, a body of which too much is unread is an error")
-  func unreadOverSession() async throws {
-    let gate = Gate()
-    let origin = try LoopbackOrigin(recordsRequests: false) { _ in
-      Reply(200, [], parts: [.bytes(Data(repeating: 0x78, count: 8 << 20)), .hold(gate), .text("x")])
-    }
-    let transport = FoundationTransport(configuration: .ephemeral, maximumUnreadByteCount: 1 << 20) { _ in nil }
-    let response = try await transport.send(OutgoingRequest(head: RequestHead(url: origin.url("/"))))
-    await origin.waitForAbandonedReplies()
-    await #expect { _ = try await response.body.collect(upTo: .max) } throws: {
-      ($0 as? URLError)?.code == .dataLengthExceedsMaximum
-    }
-    origin.stop()
   }
 
   @Test("A body above the options' limit reaches its caller and is not stored", arguments: [true, false])

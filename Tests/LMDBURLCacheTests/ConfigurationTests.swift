@@ -1,11 +1,10 @@
 import CurlTransport
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Synchronization
 import Testing
-
-@testable import LMDBURLCache
 
 /// The session's configuration and the cache's options apply to every way to load a request.
 @Suite("Configurations")
@@ -166,8 +165,6 @@ struct ConfigurationTests {
       }
       let kept = HTTPCookieStorage.shared.cookies(for: origin.url("/")) ?? []
       #expect(!kept.contains { $0.name == "lmdburlcache-user" })
-      #expect(fixture.cache.options.loadConfiguration.urlCredentialStorage == nil)
-      #expect(LMDBURLCache.Options().loadConfiguration.urlCredentialStorage == nil)
     }
   }
 
@@ -200,12 +197,12 @@ struct ConfigurationTests {
       return Reply(200, fields, body: isCoded ? coded : Data("hello".utf8))
     } _: { (fixture, origin) async throws in
       func isDecoded(_ path: String) throws -> Bool {
-        let found = fixture.cache.cachedResponse(for: URLRequest(url: origin.url(path)))
-        let stored = try #require(found as? LMDBCachedURLResponse)
-        return stored.entry.freshness.flags.contains(.decoded)
+        #expect(fixture.cache.flush())
+        let stored = fixture.cache.core.store?.lookup(try #require(RequestKey(url: origin.url(path))))
+        return try #require(stored).freshness.flags.contains(.decoded)
       }
-      fixture.cache.minCacheInterval = 0
       for round in 0..<3 {
+        fixture.cache.minCacheInterval = 0
         for path in ["/coded", "/plain"] {
           #expect(try await fixture.cache.data(from: origin.url(path)).0.text == "hello")
           #expect(try isDecoded(path) == (path == "/coded"), "round \(round)")
@@ -306,17 +303,6 @@ struct ConfigurationTests {
       #expect(try await fixture.cache.data(from: origin.url("/load"), by: session).text == "stub")
       #expect(origin.requestCount == 0)
       for path in ["/task", "/load"] { #expect(fixture.cache.isCached(origin.url(path))) }
-    }
-  }
-
-  @Test("WebSocket requests are not intercepted")
-  func webSocket() async throws {
-    try await withCache { _ in
-      Reply(400, [], "no")
-    } _: { (fixture, origin) async throws in
-      #expect(!CachingURLProtocol.canInit(with: URLRequest(url: URL(string: "ws://127.0.0.1:\(origin.port)/")!)))
-      #expect(!CachingURLProtocol.canInit(with: URLRequest(url: URL(string: "ftp://127.0.0.1/")!)))
-      #expect(CachingURLProtocol.canInit(with: URLRequest(url: URL(string: "HTTPS://127.0.0.1/")!)))
     }
   }
 }

@@ -1,10 +1,9 @@
 import CurlTransport
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 /// Loads without a session, over libcurl.
 @Suite("Loads over libcurl", .timeLimit(.minutes(1)))
@@ -175,21 +174,6 @@ struct CurlLoadTests {
       #expect(result.data.text == "hello")
       #expect(result.storageRefusal?.id == "unproven-end")
       for path in ["/cut", "/open"] { #expect(!cache.isCached(origin.url(path))) }
-    }
-  }
-
-  @Test("Concurrent requests share one fetch")
-  func sharing() async throws {
-    let gate = Gate()
-    try await withCurl(origin: { [kept] _ in Reply(200, kept, "hello").held(at: gate) }) { cache, origin in
-      await withTaskGroup(of: String?.self) { group in
-        for _ in 0..<20 { group.addTask { try? await cache.data(from: origin.url("/a")).0.text } }  // nil fails below
-        await gate.waitForArrivals()
-        while cache.statistics.requests.waiting < 19 { await Task.yield() }
-        gate.open()
-        for await text in group { #expect(text == "hello") }
-      }
-      #expect(origin.requestCount == 1)
     }
   }
 }

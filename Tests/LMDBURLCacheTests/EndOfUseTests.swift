@@ -1,11 +1,10 @@
 import CachingClient
+import CurlTransport
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import CurlTransport
-@testable import LMDBURLCache
 
 /// The end of the threads and connections of a cache and its sessions.
 @Suite("The end of the last use", .timeLimit(.minutes(1)))

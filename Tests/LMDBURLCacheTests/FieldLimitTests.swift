@@ -5,6 +5,7 @@ import LoopbackOrigin
 import Synchronization
 import Testing
 
+// Sums of many fields and tasks, whose cost no result shows.
 @testable import LMDBURLCache
 
 /// Responses with very many header fields, and sessions with very many tasks.

@@ -5,6 +5,7 @@ import LoopbackOrigin
 import Synchronization
 import Testing
 
+// What the module takes from Foundation by reflection.
 @testable import LMDBURLCache
 
 /// Behavior of Foundation on Linux that the module relies on.
@@ -253,5 +254,28 @@ struct FoundationFactsTests {
     #expect(stored.data.text == "b")
     #expect(stored.response.mimeType == "text/plain")
     #expect(stored == LMDBCachedURLResponse(CacheEntry(response, for: key, storedAt: Date())))
+  }
+
+  @Test("Over URLSession, a body of which too much is unread is an error")
+  func unreadOverSession() async throws {
+    let gate = Gate()
+    let origin = try LoopbackOrigin(recordsRequests: false) { _ in
+      Reply(200, [], parts: [.bytes(Data(repeating: 0x78, count: 8 << 20)), .hold(gate), .text("x")])
+    }
+    let transport = FoundationTransport(configuration: .ephemeral, maximumUnreadByteCount: 1 << 20) { _ in nil }
+    let response = try await transport.send(OutgoingRequest(head: RequestHead(url: origin.url("/"))))
+    await origin.waitForAbandonedReplies()
+    await #expect { _ = try await response.body.collect(upTo: .max) } throws: {
+      ($0 as? URLError)?.code == .dataLengthExceedsMaximum
+    }
+    origin.stop()
+  }
+
+  @Test("WebSocket requests are not intercepted")
+  func webSocket() throws {
+    for (url, isIntercepted) in [("ws://a.test/", false), ("ftp://a.test/", false), ("HTTPS://a.test/", true)] {
+      let request = URLRequest(url: try #require(URL(string: url)))
+      #expect(CachingURLProtocol.canInit(with: request) == isIntercepted, "\(url)")
+    }
   }
 }

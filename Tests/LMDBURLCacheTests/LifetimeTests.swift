@@ -1,9 +1,8 @@
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 /// No object lives longer than it is needed.
 @Suite("Object lifetimes")
@@ -54,17 +53,5 @@ struct LifetimeTests {
       cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
       for earlier in 0...number { #expect(cache.isCached(URL(string: "http://example.com/\(earlier)")!)) }
     }
-  }
-
-  @Test("A session has one context for its lifetime")
-  func contexts() throws {
-    let fixture = try CacheFixture()
-    let session = fixture.session()
-    let context = SessionContext.of(session)
-    #expect(SessionContext.of(session) === context)
-    #expect(context.cache === fixture.cache)
-    #expect(context.configuration.urlCache == nil)
-    #expect(SessionContext.of(fixture.session()) !== context)
-    try FileManager.default.removeItem(at: fixture.directory)
   }
 }

@@ -1,10 +1,9 @@
 import Foundation
 import FoundationNetworking
 import Glibc
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import LMDBURLCache
 
 /// Tests of a whole process, each in a child process.
 @Suite("Process")

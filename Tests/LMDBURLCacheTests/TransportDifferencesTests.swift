@@ -1,10 +1,9 @@
+import CurlTransport
 import Foundation
 import FoundationNetworking
+import LMDBURLCache
 import LoopbackOrigin
 import Testing
-
-@testable import CurlTransport
-@testable import LMDBURLCache
 
 /// Responses that the two transports treat differently. The article "Transports" has a row for each.
 @Suite("Differences between the transports", .timeLimit(.minutes(1)))

@@ -6,6 +6,7 @@ import LoopbackOrigin
 import Synchronization
 import Testing
 
+// LMDB's write lock, and the step of a store that waits for the full queue.
 @testable import LMDBURLCache
 @testable import ResponseStore
 

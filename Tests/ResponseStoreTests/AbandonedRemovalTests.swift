@@ -1,10 +1,9 @@
 import CDiskFaults
+import CacheModel
 import Foundation
 import Glibc
+import ResponseStore
 import Testing
-
-@testable import CacheModel
-@testable import ResponseStore
 
 /// A removal whose process ends before the call has returned is in force at once, or never.
 @Suite("Removals of killed processes")
@@ -32,9 +31,8 @@ struct AbandonedRemovalTests {
     fixture.drain()
     // A later removal reads the log. After a power failure, another process reads it from the disk.
     if step.isMultiple(of: 2) { fixture.store.remove(fixture.key("http://c.example/")) }
-    fixture.store.context.removalLog.discardAbandoned()
-    let statusPage = try #require(fixture.store.context.storeDirectory.statusPage)
-    statusPage[.bootHigh] += 1
+    fixture.store.discardAbandonedRemovals()
+    StatusPage(directory: fixture.directory)[StatusPage.boot] += 1
     try fixture.reopen()
     fixture.drain()
     #expect((fixture.body(Self.url) == nil) == isInForce)
@@ -87,7 +85,7 @@ private enum LogSteps {
 
   static func observe(logOf directory: String, _ action: @escaping (Int) -> Void) {
     var status = stat()
-    guard stat(directory + "/data-1/" + RemovalLog.name, &status) == 0 else { exit(9) }
+    guard stat(directory + "/data-1/" + "LMDBURLCache.removals", &status) == 0 else { exit(9) }
     (inode, step, self.action) = (status.st_ino, 0, action)
     disk_faults_install(
       { descriptor in LogSteps.around(descriptor) { disk_faults_real_sync(descriptor) } },

@@ -1,9 +1,8 @@
 import Foundation
 import HTTPCaching
 import LMDB
+import ResponseStore
 import Testing
-
-@testable import ResponseStore
 
 @Suite("Capacity as an upper bound")
 struct CapacityTests {
@@ -119,9 +118,8 @@ extension CapacityTests {
     let before = fixture.store.diskByteCount
     #expect(before > 3 * times * capacity / 4)
     fixture.store.capacityByteCount = capacity
-    let index = try #require(fixture.store.context.database.index.current)
-    #expect(index.byteCount <= StorageFormat.indexByteCount(capacityByteCount: capacity))
-    #expect(index.recordCount == fixture.store.entryCount)
+    #expect(try fixture.indexByteCount() <= capacity / 32 + 24 << 10)
+    #expect(fixture.store.indexRecordCount == fixture.store.entryCount)
     var maximum = fixture.store.diskByteCount
     var random = SeededGenerator(seed: seed)
     for number in 0..<200 {
@@ -159,7 +157,7 @@ extension CapacityTests {
     fixture.store.capacityByteCount = capacity
     var maximum = 0
     // This snapshot pins all pages freed from now on.
-    try fixture.store.context.database.environment.read { _ in
+    try fixture.store.environment.read { _ in
       // Before a write is dropped, the writer waits a moment for the reader.
       var number = 0
       while fixture.store.statistics.droppedWrites < 3, number < 1000 {
@@ -227,12 +225,12 @@ extension CapacityTests {
     // LMDB's free list takes two thirds of this capacity, or the removal log and the lock file take that much.
     let capacity = 1 << 20
     fixture.store.capacityByteCount = capacity
-    let minimum = fixture.store.space.budget.maximumFilePageCount * fixture.store.context.database.pageByteCount
+    let minimum = fixture.store.maximumDataByteCount
     #expect(fixture.logged.all.contains { $0.contains("too low") && $0.contains("\(minimum) bytes") })
     storeMany(fixture)
     #expect(fixture.store.entryCount > 200)
     #expect(fixture.store.statistics.excessByteCount > 0)
-    #expect(fixture.store.context.storeDirectory.allocatedDataByteCount <= minimum)
+    #expect(fixture.store.allocatedDataByteCount <= minimum)
     fixture.options.capacityByteCount = capacity
     try fixture.reopen()
     #expect(fixture.logged.all.contains { $0.contains("The store starts empty") })

@@ -1,11 +1,10 @@
+import CacheModel
 import Foundation
 import Glibc
 import HTTPCaching
+import ResponseStore
 import Synchronization
 import Testing
-
-@testable import CacheModel
-@testable import ResponseStore
 
 /// A program deletes files of the directory at any moment while processes read, write, purge and open it.
 ///

@@ -1,9 +1,10 @@
+import CacheModel
 import Foundation
 import HTTPCaching
 import LMDB
 import Testing
 
-@testable import CacheModel
+// Rows and words to damage, at places that the format leaves open.
 @testable import ResponseStore
 
 @Suite("Corruption found at run time")

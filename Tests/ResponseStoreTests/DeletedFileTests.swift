@@ -2,10 +2,9 @@ import CacheActivity
 import Foundation
 import Glibc
 import LMDB
+import ResponseStore
 import Synchronization
 import Testing
-
-@testable import ResponseStore
 
 /// A program that deletes old files has been in the directory.
 @Suite("Deleted files")
@@ -117,7 +116,7 @@ struct DeletedFileTests {
     fixture.store.store(fixture.response("http://removed.example/"))
     fixture.drain()
     // The removal waits for the lock of the log until the file is deleted.
-    let log = open(fixture.dataPath(RemovalLog.name), O_RDWR | O_CLOEXEC)
+    let log = open(fixture.dataPath("LMDBURLCache.removals"), O_RDWR | O_CLOEXEC)
     defer { close(log) }
     #expect(flock(log, LOCK_EX) == 0)
     let isRemoving = Atomic(false)
@@ -200,7 +199,7 @@ struct DeletedFileTests {
       }
     }
     #expect(fixture.body(Self.url) != nil)
-    fixture.store.context.failIfDirectoryMoved()
+    fixture.store.failIfDirectoryMoved()
     #expect(fixture.store.hasFailed)
     try fixture.reopen()
     #expect(fixture.body(Self.url) == nil)

@@ -1,9 +1,8 @@
 import Foundation
 import Glibc
+import ResponseStore
+import SystemFiles
 import Testing
-
-@testable import ResponseStore
-@testable import SystemFiles
 
 @Suite("File descriptors")
 struct DescriptorTests {
@@ -36,7 +35,7 @@ struct DescriptorTests {
       check(12)
       for descriptor in CInt(0)...2 { close(descriptor) }
       store.remove(.everything)
-      store.context.fail("a test said so")
+      store.fail()
       let reopened = try store.reopen(options: quietOptions(capacity: 16 << 20))
       check(13)
       reopened.store(childResponse("http://a.example/"))

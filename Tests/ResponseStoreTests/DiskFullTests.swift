@@ -1,10 +1,9 @@
+import CacheModel
 import Foundation
 import Glibc
 import HTTPCaching
+import ResponseStore
 import Testing
-
-@testable import CacheModel
-@testable import ResponseStore
 
 /// A small file system in memory.
 private struct SmallDisk: Codable, Sendable {
@@ -106,7 +105,7 @@ struct DiskFullTests {
   @Test("More removals than the log holds take effect on a full disk, one by one, and the rest stays readable")
   func manyRemovals() throws {
     try withStore { disk, fixture in
-      let count = 4 * RemovalLog.frameCount(capacityByteCount: 8 << 20)
+      let count = 4 * fixture.store.removalFrameCount
       for number in 0..<count {
         fixture.store.store(fixture.response("http://b.example/\(number)", body: pseudorandomData(300, seed: 1)))
       }

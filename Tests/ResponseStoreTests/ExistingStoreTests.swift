@@ -1,8 +1,7 @@
 import Foundation
 import LMDB
+import ResponseStore
 import Testing
-
-@testable import ResponseStore
 
 @Suite("Opening an existing store")
 struct ExistingStoreTests {
@@ -43,7 +42,7 @@ struct ExistingStoreTests {
     let before = try Data(contentsOf: data)
     let store = try ResponseStore.open(directory: fixture.directory, options: .existing)
     #expect(store.capacityByteCount == 24 << 20)
-    #expect(store.context.database.environment.information.mapByteCount >= 24 << 20)
+    #expect(store.environment.information.mapByteCount >= 24 << 20)
     #expect(store.entryCount == 1)
     #expect(store.checkInvariants() == [])
     // A cache requires background threads, which a store that is open for inspection lacks.

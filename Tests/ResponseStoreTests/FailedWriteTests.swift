@@ -1,8 +1,7 @@
 import Foundation
 import HTTPCaching
+import ResponseStore
 import Testing
-
-@testable import ResponseStore
 
 /// Lookups after the write of a newer response has failed.
 @Suite("Failed writes")
@@ -43,7 +42,7 @@ struct FailedWriteTests {
       #expect(throws: StoreError.self) { try fixture.store.flush() }
       #expect(fixture.body(Self.url) == nil && fixture.store.entryCount == 0)
       try fixture.store.flush()
-      #expect(fixture.store.context.pendingWrites.isEmpty && fixture.store.statistics.queuedByteCount == 0)
+      #expect(!fixture.store.hasPendingWrites && fixture.store.statistics.queuedByteCount == 0)
     }
   }
 

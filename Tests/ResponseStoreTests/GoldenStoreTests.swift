@@ -3,6 +3,7 @@ import HTTPCaching
 import LMDB
 import Testing
 
+// Writes the directories with the states that a store passes within a transaction.
 @testable import ResponseStore
 
 /// Opens directories that released versions of this library wrote, from the folder `Golden`.

@@ -3,6 +3,7 @@ import HTTPCaching
 import LMDB
 import Testing
 
+// Whether the index is absent, complete, or of another boot.
 @testable import ResponseStore
 
 /// Without an index the disk tier is off, until one process has built the index in one go.

@@ -1,8 +1,7 @@
 import Glibc
 import LMDB
+import ResponseStore
 import SystemFiles
-
-@testable import ResponseStore
 
 /// A claim of another process on the file of a new index; see ``IndexMaintainer``.
 struct IndexClaim {
@@ -10,7 +9,7 @@ struct IndexClaim {
 
   /// Claims the file; nil if it is claimed.
   init?(_ fixture: StoreFixture) {
-    guard let file = LockDescriptor(fixture.path(StoreDirectory.lockFileName), O_RDWR | O_CLOEXEC) else { return nil }
+    guard let file = LockDescriptor(fixture.path("users.lock"), O_RDWR | O_CLOEXEC) else { return nil }
     // That of the first generation.
     let byte = (1 << 40) + 1
     guard file.lockBytes(byte..<byte + 1) else { return nil }

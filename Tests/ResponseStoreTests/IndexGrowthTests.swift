@@ -1,7 +1,6 @@
 import Foundation
+import ResponseStore
 import Testing
-
-@testable import ResponseStore
 
 /// ``RecordIndexTests`` tests the copying.
 @Suite("Growth of a store's index")
@@ -14,13 +13,12 @@ struct IndexGrowthTests {
   func growth() throws {
     let fixture = try StoreFixture(background: true)
     defer { fixture.finish() }
-    let index = fixture.store.context.database.index
-    let cellCount = try #require(index.current?.cellCount)
+    let cellCount = try #require(fixture.store.indexCellCount)
     for number in 0..<2 * cellCount {
       fixture.store.store(fixture.response("http://a.example/\(number)"))
     }
     try fixture.store.flush()
-    #expect(try #require(index.current?.cellCount) > 2 * cellCount)
+    #expect(try #require(fixture.store.indexCellCount) > 2 * cellCount)
     expectAllFound(2 * cellCount, in: fixture)
   }
 
@@ -28,15 +26,14 @@ struct IndexGrowthTests {
   func noSpaceForGrowth() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
-    let index = fixture.store.context.database.index
-    let cellCount = try #require(index.current?.cellCount)
-    index.setMaximumByteCount(IndexLayout.byteCount(cellCount: cellCount))
+    let cellCount = try #require(fixture.store.indexCellCount)
+    fixture.store.stopIndexGrowth()
     for number in 0..<2 * cellCount {
       fixture.store.store(fixture.response("http://a.example/\(number)", body: Data()))
       if number % 100 == 99 { try fixture.store.flush() }
     }
     try fixture.store.flush()
-    #expect(index.current?.cellCount == cellCount)
+    #expect(fixture.store.indexCellCount == cellCount)
     #expect(fixture.store.statistics.droppedWrites == 0)
     #expect(fixture.store.entryCount > cellCount / 4)
     #expect(fixture.body("http://a.example/\(2 * cellCount - 1)") != nil)

@@ -1,9 +1,8 @@
 import Foundation
 import HTTPCaching
 import LMDB
+import ResponseStore
 import Testing
-
-@testable import ResponseStore
 
 /// Eviction appends surviving records again. Lookups, updates and removals do not notice this.
 @Suite("Records that eviction moves")
@@ -24,21 +23,8 @@ struct MovedRecordTests {
     return fixture
   }
 
-  /// Appends a record again, as eviction does.
   private func move(_ number: Int, in fixture: StoreFixture) throws {
-    let file = fixture.store.context.database
-    let tag = IndexEntry.tag(of: file.keyDigest(of: fixture.key(Self.url(number)).bytes))
-    try file.write { (transaction) throws(LMDBError) in
-      guard let index = file.index.current, let rowID = file.indexedRows(ofTag: tag).first,
-        let cell = index.cell(of: tag, rowID: rowID)
-      else { return }
-      let entry = index.entry(in: cell)
-      let isMoved = try file.change(in: transaction) { (changes) throws(LMDBError) in
-        try file.move(
-          entry, to: entry.band(inflation: index.inflation), unlessHiddenBy: [], changes: &changes, in: transaction)
-      }
-      #expect(isMoved)
-    }
+    #expect(try fixture.store.move([fixture.key(Self.url(number))]) == 1)
   }
 
   private func rowID(_ number: Int, in fixture: StoreFixture) -> UInt64? {

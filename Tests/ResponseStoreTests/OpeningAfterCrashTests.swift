@@ -1,11 +1,10 @@
+import CacheModel
 import Foundation
 import Glibc
 import HTTPCaching
 import LMDB
+import ResponseStore
 import Testing
-
-@testable import CacheModel
-@testable import ResponseStore
 
 @Suite("Opening after a crash")
 struct OpeningAfterCrashTests {
@@ -125,11 +124,9 @@ struct OpeningAfterCrashTests {
       await killChild(fixture.directory, inTransaction: true)
     case .minute:
       try fixture.open()
-      fixture.store.maintainer.noteService(until: .now + .seconds(61))
+      fixture.store.serveForAMinute()
       fixture.close()
-      let directory = try StoreDirectory(path: fixture.directory, allowsUntrusted: false)
-      _ = try directory.lockForOpening(timeout: .seconds(10))
-      #expect(directory.statusPage?[.crashCount] == 0)
+      #expect(StatusPage(directory: fixture.directory)[StatusPage.crashCount] == 0)
     }
     try fixture.open()
     #expect((fixture.body(Self.url(0)) != nil) == (interruption != .inspection))
@@ -139,16 +136,13 @@ struct OpeningAfterCrashTests {
   func unfinishedOpening() throws {
     let fixture = try smallFixture()
     defer { fixture.finish() }
+    let page = StatusPage(directory: fixture.directory)
     for number in 1...3 {
-      do {
-        let directory = try StoreDirectory(path: fixture.directory, allowsUntrusted: false)
-        _ = try directory.lockForOpening(timeout: .seconds(10))
-        directory.statusPage?[.hasCrashed] = 1
-        directory.statusPage?[.crashCount] = UInt64(number - 1)
-      }
+      page[StatusPage.hasCrashed] = 1
+      page[StatusPage.crashCount] = UInt64(number - 1)
       try fixture.open()
       #expect((fixture.body(Self.url(0)) != nil) == (number < 3))
-      if number < 3 { #expect(fixture.store.context.storeDirectory.statusPage?[.hasCrashed] == 0) }
+      if number < 3 { #expect(page[StatusPage.hasCrashed] == 0) }
       fixture.close()
     }
     try fixture.open()

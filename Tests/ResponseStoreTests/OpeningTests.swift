@@ -1,9 +1,8 @@
 import Foundation
 import HTTPCaching
 import LMDB
+import ResponseStore
 import Testing
-
-@testable import ResponseStore
 
 /// Passes a path for a store to `body` and removes the directory at the end.
 func withPath<R>(_ body: (String) throws -> R) throws -> R {
@@ -220,10 +219,7 @@ struct OpeningTests {
     defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.drain()
-    try fixture.store.context.database.write {
-      [meta = fixture.store.context.database.meta] (transaction) throws(LMDBError) in
-      try meta.put([9, 0, 0, 0, 1, 2, 3], for: MetaKey.format, in: transaction)
-    }
+    try fixture.store.putMetadata([9, 0, 0, 0, 1, 2, 3], named: "format")
     fixture.close()
     try fixture.open()
     #expect(fixture.body("http://a.example/") == nil)
@@ -246,7 +242,7 @@ struct OpeningTests {
   func unfinishedCreation() throws {
     try withPath { path in
       try FileManager.default.createDirectory(atPath: path + "/data-1", withIntermediateDirectories: true)
-      try Data(StoreDirectory.markerText.utf8).write(to: URL(fileURLWithPath: path + "/LMDBURLCache.store"))
+      try Data("LMDBURLCache response store\n".utf8).write(to: URL(fileURLWithPath: path + "/LMDBURLCache.store"))
       try {
         let environment = try LMDBEnvironment.open(directory: path + "/data-1", options: .init(mapByteCount: 1 << 20))
         _ = try environment.table("meta", key: BytesCodec.self, value: BytesCodec.self)
@@ -293,7 +289,7 @@ struct OpeningTests {
     defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.drain()
-    fixture.store.context.fail("a test said so")
+    fixture.store.fail()
     fixture.store.store(fixture.response("http://a.example/2"))
     #expect(fixture.body("http://a.example/") == nil)
     #expect(fixture.body("http://a.example/2") == nil)

@@ -1,10 +1,9 @@
 import Foundation
 import Glibc
 import LMDB
+import ResponseStore
 import SystemFiles
 import Testing
-
-@testable import ResponseStore
 
 /// Directories that a process with another version of the storage format uses, or another program.
 @Suite("Directories of other versions and programs")
@@ -60,7 +59,7 @@ struct OtherVersionTests {
     let store = try ResponseStore.open(directory: path, options: quietOptions())
     store.store(childResponse("http://a.example/"))
     while store.writePending() {}
-    store.context.storeDirectory.statusPage?[.format] = UInt64(format)
+    StatusPage(directory: path)[StatusPage.format] = UInt64(format)
     store.close()
     return path
   }

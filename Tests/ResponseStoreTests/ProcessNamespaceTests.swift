@@ -1,8 +1,7 @@
 import Foundation
 import Glibc
+import ResponseStore
 import Testing
-
-@testable import ResponseStore
 
 @Suite("PID namespaces")
 struct ProcessNamespaceTests {
@@ -27,16 +26,16 @@ struct ProcessNamespaceTests {
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.drain()
     await expectInChild(nil, fixture.directory)
-    let flag = try #require(fixture.store.context.storeDirectory.statusPage)
-    let own = flag[.processNamespace]
+    let page = StatusPage(directory: fixture.directory)
+    let own = page[StatusPage.processNamespace]
     #expect(own != 0)
     // Pretend that this process is in another namespace.
-    flag[.processNamespace] = own + 1
+    page[StatusPage.processNamespace] = own + 1
     await expectInChild(.otherProcessNamespace, fixture.directory)
     #expect(fixture.body("http://a.example/") != nil)
     // The records of processes that have ended are ignored.
     try fixture.reopen()
-    #expect(fixture.store.context.storeDirectory.statusPage?[.processNamespace] == own)
+    #expect(page[StatusPage.processNamespace] == own)
     await expectInChild(nil, fixture.directory)
     #expect(fixture.body("http://a.example/") != nil)
   }

@@ -1,10 +1,9 @@
+import CacheModel
 import Foundation
 import Glibc
 import HTTPCaching
+import ResponseStore
 import Testing
-
-@testable import CacheModel
-@testable import ResponseStore
 
 /// Lets two processes take turns: each waits for a byte from the other.
 struct Turns: Codable, Sendable {
@@ -119,7 +118,7 @@ struct ProcessTests {
     fixture.drain()
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
       let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
-      store.context.fail("a test said so")
+      store.fail()
     }
     #expect(fixture.body(Self.url) == nil)
     try fixture.reopen()
@@ -145,11 +144,11 @@ struct ProcessTests {
     }
     if !isOtherOpen { try fixture.open() }
     #expect(fixture.body(Self.url) != nil)
-    let live = try fixture.store.space.livePageCount()
-    if isOtherOpen { try fixture.store.context.database.noteUnfinishedBodies(isAlone: false) }
+    let live = try fixture.store.livePageCount()
+    if isOtherOpen { try fixture.store.noteUnfinishedBodies() }
     fixture.drain()
-    #expect(try fixture.store.space.livePageCount() < live)
-    #expect(try fixture.store.space.livePageCount() < 30)
+    #expect(try fixture.store.livePageCount() < live)
+    #expect(try fixture.store.livePageCount() < 30)
   }
 
   @Test("A process that exits without closing keeps its stored responses, regardless of its other threads")

@@ -1,11 +1,10 @@
+import CacheModel
 import Foundation
 import Glibc
 import LMDB
+import ResponseStore
 import Synchronization
 import Testing
-
-@testable import CacheModel
-@testable import ResponseStore
 
 /// Nests `depth` read transactions, each with its own reader slot, and calls `body` in the innermost one.
 private func nest(_ depth: Int, in environment: LMDBEnvironment, _ body: () -> Void) throws(LMDBError) {
@@ -25,7 +24,7 @@ struct ReaderSlotTests {
     fixture.drain()
     let (store, key) = (fixture.store, fixture.key("http://a.example/"))
     // This many threads hold a slot at the same time. The others wait for slots, for up to a second.
-    let together = StorageFormat.readerSlotCount(capacityByteCount: Self.smallest) - 10
+    let together = fixture.store.environment.information.maximumReaders - 10
     let holders = Monitor((count: 0, mayEnd: false))
     let misses = Monitor(0)
     let done = DispatchGroup()
@@ -63,11 +62,10 @@ struct ReaderSlotTests {
     defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.drain()
-    try nest(16, in: fixture.store.context.database.environment) {}
+    try nest(16, in: fixture.store.environment) {}
     // The second call releases slots that were unused since the first call.
     for _ in 0..<2 { fixture.store.maintain() }
-    let count = fixture.store.context.database.environment.information.maximumReaders
-    #expect(count == StorageFormat.readerSlotCount(capacityByteCount: Self.smallest))
+    let count = fixture.store.environment.information.maximumReaders
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String, count = count as Int] in
       let environment = try LMDBEnvironment.open(
         directory: directory + "/data-1", options: .init(mapByteCount: 1 << 20))
@@ -104,7 +102,7 @@ struct ReaderSlotTests {
     }
     await #expect(processExitsWith: .success) { [directory = directory as String, turns = turns as Turns] in
       let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: Self.smallest))
-      let environment = store.context.database.environment
+      let environment = store.environment
       try nest(environment.information.maximumReaders, in: environment) {
         turns.childIsReady()
         turns.waitForParent()

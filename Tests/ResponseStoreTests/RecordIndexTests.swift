@@ -3,6 +3,7 @@ import LMDB
 import Synchronization
 import Testing
 
+// The index without a store: cells, journal, and a process that dies at each step.
 @testable import ResponseStore
 
 /// The series `index` of Tests/Reliability runs the same operations in real processes with LMDB.

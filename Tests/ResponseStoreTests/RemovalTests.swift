@@ -1,10 +1,9 @@
+import CacheModel
 import Foundation
 import HTTPCaching
 import LMDB
+import ResponseStore
 import Testing
-
-@testable import CacheModel
-@testable import ResponseStore
 
 @Suite("Removals")
 struct RemovalTests {
@@ -114,15 +113,15 @@ struct RemovalTests {
     var token = fixture.store.removalToken
     let storedAt = fixture.clock.now
     let other = Removal(.key(fixture.key("http://b.example/").bytes))
-    // Fewer at a time than the log holds.
+    // Fewer at a time than the log holds. A process knows the last 4,096.
     let some = [Removal](repeating: other, count: 32)
-    for _ in 0..<KnownRemovals.maximumMemory / 64 { #expect(fixture.store.removeDurably(some) != nil) }
+    for _ in 0..<64 { #expect(fixture.store.removeDurably(some) != nil) }
     var copy = token
     func effect(since token: inout RemovalToken) -> RemovalEffect {
       fixture.store.effectOfRemovals(on: key, storedAt: storedAt, fields: { [:] }, since: &token)
     }
     #expect(effect(since: &copy) == .none)
-    for _ in 0..<KnownRemovals.maximumMemory / 64 { #expect(fixture.store.removeDurably(some) != nil) }
+    for _ in 0..<64 { #expect(fixture.store.removeDurably(some) != nil) }
     for _ in 0..<100 { fixture.store.remove(fixture.key("http://b.example/" + String(repeating: "x", count: 9000))) }
     #expect(effect(since: &token) == .removed)
     #expect(effect(since: &token) == .none)
@@ -137,7 +136,7 @@ struct RemovalTests {
     let fixture = try StoreFixture(capacity: 1 << 20, background: true) { $0.stallTimeout = .milliseconds(50) }
     for number in 0..<100 { fixture.store.store(fixture.response("http://a.example/\(number)")) }
     try fixture.flush()
-    let keys = (0...fixture.store.context.removalLog.frameCount).map { fixture.key("http://a.example/\($0)") }
+    let keys = (0...fixture.store.removalFrameCount).map { fixture.key("http://a.example/\($0)") }
     try removeWhileAnotherWrites(keys, fixture.store)
     fixture.close()
     try openWhenReleased(fixture)
@@ -159,7 +158,7 @@ struct RemovalTests {
   }
 
   private func removeWhileAnotherWrites(_ keys: [RequestKey], _ store: ResponseStore) throws {
-    try store.context.database.environment.write { (_) throws(LMDBError) in
+    try store.environment.write { (_) throws(LMDBError) in
       // Runs on another thread because this one holds the write lock. Joined, so that the thread has released the
       // store.
       let thread = BackgroundThread {
@@ -183,15 +182,13 @@ struct RemovalTests {
     defer { fixture.finish() }
     for number in 0..<10 { fixture.store.store(fixture.response("http://a.example/\(number)")) }
     fixture.drain()
-    // Like a process that is killed right after the removal.
-    let removal = Removal(.key(fixture.key("http://a.example/3").bytes))
-    try fixture.store.context.removalLog.append([removal], timeout: .seconds(1)) {}
+    try fixture.store.logOnly(Removal(.key(fixture.key("http://a.example/3").bytes)))
     #expect(fixture.body("http://a.example/3") == nil)
     fixture.close()
-    let path = fixture.dataPath(RemovalLog.name)
+    let path = fixture.dataPath("LMDBURLCache.removals")
     if isLogDamaged {
       var log = try Data(contentsOf: URL(fileURLWithPath: path))
-      log[RemovalLog.headerByteCount + RemovalFrame.byteCount + 30] ^= 1
+      log[4096 + 512 + 30] ^= 1
       try log.write(to: URL(fileURLWithPath: path))
     }
     try fixture.open()
@@ -207,9 +204,9 @@ struct RemovalTests {
   }
 
   private func scribble(_ frames: [Int], of fixture: StoreFixture) throws {
-    let url = URL(fileURLWithPath: fixture.dataPath(RemovalLog.name))
+    let url = URL(fileURLWithPath: fixture.dataPath("LMDBURLCache.removals"))
     var log = try Data(contentsOf: url)
-    for frame in frames { log[RemovalLog.headerByteCount + frame * RemovalFrame.byteCount + 30] ^= 1 }
+    for frame in frames { log[4096 + frame * 512 + 30] ^= 1 }
     try log.write(to: url)
   }
 
@@ -241,12 +238,12 @@ struct RemovalTests {
     fixture.store.store(fixture.response("http://a.example/1"))
     fixture.drain()
     fixture.close()
-    let url = URL(fileURLWithPath: fixture.dataPath(RemovalLog.name))
+    let url = URL(fileURLWithPath: fixture.dataPath("LMDBURLCache.removals"))
     switch damage {
     case 0: try FileManager.default.removeItem(at: url)
     case 1: try Data("something else".utf8).write(to: url)
     case 2: try Data(contentsOf: url).dropLast(1).write(to: url)
-    default: try Data(count: RemovalLog.byteCount(frameCount: 64)).write(to: url)
+    default: try Data(count: 4096 + 64 * 512).write(to: url)
     }
     try fixture.open()
     #expect(fixture.body("http://a.example/1") == nil)
@@ -287,7 +284,7 @@ struct RemovalTests {
     let urls = (0..<200).map { "http://a.example/\($0)" }
     for url in urls { fixture.store.store(fixture.response(url)) }
     fixture.store.store(fixture.response("http://a.example/kept"))
-    let disk = try FailingDisk(path: fixture.dataPath(RemovalLog.name))
+    let disk = try FailingDisk(path: fixture.dataPath("LMDBURLCache.removals"))
     defer { disk.remove() }
     let number = fixture.store.removeDurably(urls.map { Removal(.key(fixture.key($0).bytes)) })
     #expect(number == 200)

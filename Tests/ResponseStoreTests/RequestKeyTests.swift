@@ -1,8 +1,7 @@
+import CacheModel
 import Foundation
+import ResponseStore
 import Testing
-
-@testable import CacheModel
-@testable import ResponseStore
 
 @Suite("Request keys")
 struct RequestKeyTests {

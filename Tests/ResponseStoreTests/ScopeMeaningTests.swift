@@ -1,9 +1,8 @@
 import CacheModel
 import Foundation
 import HTTPCaching
+import ResponseStore
 import Testing
-
-@testable import ResponseStore
 
 /// The meaning of removal scopes, which programs of one storage format share on a directory.
 @Suite("Meaning of removal scopes")

@@ -1,10 +1,9 @@
+import CacheModel
 import Foundation
 import HTTPCaching
 import LMDB
+import ResponseStore
 import Testing
-
-@testable import CacheModel
-@testable import ResponseStore
 
 /// ``ContractTests`` has soft purges of all scopes, in any state of the responses.
 @Suite("Soft purges of a store")
@@ -85,25 +84,9 @@ struct SoftPurgeTests {
     for url in urls { fixture.store.store(fixture.response(url)) }
     fixture.drain()
     fixture.clock.advance(by: 10)
-    let (store, database) = (fixture.store, fixture.store.context.database)
-    store.softPurge(.everything)
-    #expect(store.pendingRemovalCount == 1)
-    try database.write { (transaction) throws(LMDBError) in
-      let tombstones = try store.context.removals.tombstones(in: transaction)
-      try database.change(in: transaction) { (changes) throws(LMDBError) in
-        for url in urls.prefix(10) {
-          let tag = IndexEntry.tag(of: database.keyDigest(of: fixture.key(url).bytes))
-          guard let index = database.index.current, let rowID = database.indexedRows(ofTag: tag).first,
-            let cell = index.cell(of: tag, rowID: rowID)
-          else { return }
-          let entry = index.entry(in: cell)
-          let isMoved = try database.move(
-            entry, to: entry.band(inflation: index.inflation), unlessHiddenBy: tombstones, changes: &changes,
-            in: transaction)
-          #expect(isMoved)
-        }
-      }
-    }
+    fixture.store.softPurge(.everything)
+    #expect(fixture.store.pendingRemovalCount == 1)
+    #expect(try fixture.store.move(urls.prefix(10).map { fixture.key($0) }) == 10)
     #expect(urls.allSatisfy { Self.isSoftPurged(fixture, $0) == true })
     fixture.drain()
     #expect(urls.allSatisfy { Self.isSoftPurged(fixture, $0) == true })
@@ -115,18 +98,7 @@ struct SoftPurgeTests {
     defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.other))
     fixture.drain()
-    let database = fixture.store.context.database
-    try database.write { (transaction) throws(LMDBError) in
-      var rows: [(UInt64, [UInt8])] = []
-      try database.heads.forEachRow(from: 0, in: transaction) { (rowID, record) in
-        rows.append((rowID, [UInt8](record)))
-        return true
-      }
-      for (rowID, var record) in rows {
-        record[record.count - 1] ^= 1
-        try database.heads.put(record, for: rowID, in: transaction)
-      }
-    }
+    try fixture.store.corruptRecords()
     fixture.store.softPurge(.everything)
     #expect(fixture.body(Self.other) == nil)
     fixture.drain()

@@ -3,6 +3,7 @@ import HTTPCaching
 import LMDB
 import Testing
 
+// Breaks each invariant, which no operation of a store does.
 @testable import ResponseStore
 
 @Suite("Check of a whole store")

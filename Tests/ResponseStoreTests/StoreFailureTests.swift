@@ -3,9 +3,8 @@ import Foundation
 import Glibc
 import HTTPCaching
 import LMDB
+import ResponseStore
 import Testing
-
-@testable import ResponseStore
 
 @Suite("Failed stores")
 struct StoreFailureTests {
@@ -18,10 +17,7 @@ struct StoreFailureTests {
     let fixture = try StoreFixture(background: background, configure: configure)
     fixture.store.store(fixture.response(Self.url))
     try fixture.store.flush()
-    let file = fixture.store.context.database
-    try file.write { (transaction) throws(LMDBError) in
-      _ = try file.meta.put([UInt8](repeating: 0xFF, count: 64), for: MetaKey.counters, in: transaction)
-    }
+    try fixture.store.putMetadata([UInt8](repeating: 0xFF, count: 64), named: "counters")
     return fixture
   }
 
@@ -108,7 +104,7 @@ struct StoreFailureTests {
     let store = fixture.store
     var token = store.removalToken
     #expect(store.possibleEffectOfRemovals(on: fixture.key(Self.url), since: &token) == .none)
-    store.context.fail("a test said so")
+    store.fail()
     #expect(store.possibleEffectOfRemovals(on: fixture.key(Self.url), since: &token) == .removed)
     try fixture.open()
   }
@@ -121,7 +117,7 @@ struct StoreFailureTests {
     fixture.drain()
     let old = fixture.store
     old.withResponse(fixture.key(Self.url)) { response in
-      old.context.fail("a test said so")
+      old.fail()
       #expect(throws: Never.self) { try fixture.open() }
       #expect(fixture.store !== old)
       #expect(fixture.body(Self.url) == nil)
@@ -168,7 +164,7 @@ struct StoreFailureTests {
       }
     }()
     while access(signal, F_OK) != 0 { try await Task.sleep(for: .milliseconds(2)) }
-    fixture.store.context.fail("a test said so")
+    fixture.store.fail()
     try fixture.open()
     fixture.store.store(fixture.response("http://parent.example/"))
     try fixture.store.flush()
@@ -184,7 +180,7 @@ struct StoreFailureTests {
     defer { fixture.finish() }
     fixture.store.remove(fixture.key(Self.url))
     var token = fixture.store.removalToken
-    fixture.store.context.fail("a test said so")
+    fixture.store.fail()
     fixture.close()
     try fixture.open()
     for _ in 0..<2 { fixture.store.remove(fixture.key("http://other.example/")) }
@@ -200,7 +196,7 @@ struct StoreFailureTests {
     let old = fixture.store
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
       let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
-      store.context.fail("a test said so")
+      store.fail()
       let next = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
       next.store(childResponse(Self.url))
       while next.writePending() {}
@@ -218,7 +214,7 @@ struct StoreFailureTests {
   func unfinishedGeneration() throws {
     let fixture = try StoreFixture()
     defer { fixture.finish() }
-    fixture.store.context.fail("a test said so")
+    fixture.store.fail()
     // Another process, which has not noticed, keeps the directory in use.
     let other = Glibc.open(fixture.path("users.lock"), O_RDWR | O_CLOEXEC)
     defer { close(other) }
@@ -318,7 +314,7 @@ struct StoreFailureTests {
     #expect(fixture.store !== old)
     fixture.store.store(fixture.response(Self.url))
     fixture.drain()
-    old.context.fail("a test said so")
+    old.fail()
     #expect(fixture.body(Self.url) != nil)
     try fixture.reopen()
     #expect(fixture.body(Self.url) != nil)

@@ -1,19 +1,9 @@
+import CacheModel
 import Foundation
 import HTTPCaching
 import LMDB
+import ResponseStore
 import Testing
-
-@testable import CacheModel
-@testable import ResponseStore
-
-extension RecordDatabase {
-  /// Returns a copy of the record header in a row, or nil if the row is missing.
-  func head(_ rowID: UInt64, in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> [UInt8]? {
-    try heads.withValue(for: rowID, in: transaction) { (record) throws(LMDBError) in
-      record.withUnsafeBytes { [UInt8]($0) }
-    }
-  }
-}
 
 /// A store in its own directory, checked and removed at the end of the test.
 ///
@@ -80,6 +70,11 @@ final class StoreFixture {
   func dataPath(_ name: String) -> String {
     let file = ResponseStore.dataFile(inDirectory: directory) ?? directory + "/data-1/data.mdb"
     return (file as NSString).deletingLastPathComponent + "/" + name
+  }
+
+  func indexByteCount() throws -> Int {
+    let attributes = try FileManager.default.attributesOfItem(atPath: dataPath("LMDBURLCache.index"))
+    return attributes[.size] as? Int ?? 0
   }
 
   func key(_ url: String, partition: String = "") -> RequestKey {

@@ -1,9 +1,8 @@
 import Foundation
 import Glibc
 import LMDB
+import ResponseStore
 import Testing
-
-@testable import ResponseStore
 
 /// A process that is suspended while it holds LMDB's write lock.
 ///
@@ -76,7 +75,7 @@ struct SuspendedWriterTests {
     async let parent: Void = onThread {
       let isInTime = writer.whileSuspended {
         store.store(childResponse("http://a.example/2"))
-        waitUntil { store.context.queue.withLock { $0.isWriting } }
+        waitUntil { store.isWriting }
         store.capacityByteCount = 64 << 20
         for _ in 0..<1000 where store.lookup(key) == nil { findings.append("a miss") }
         do throws(StoreError) {
@@ -132,7 +131,7 @@ struct SuspendedWriterTests {
     }
     await #expect(processExitsWith: .success) { [writer = writer as SuspendedWriter] in
       let store = try ResponseStore.open(directory: writer.directory, options: quietOptions(capacity: 16 << 20))
-      try writer.suspend(store.context.database.environment)
+      try writer.suspend(store.environment)
       store.close()
     }
     await parent

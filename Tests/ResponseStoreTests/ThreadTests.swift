@@ -1,10 +1,9 @@
+import CacheModel
 import Foundation
 import HTTPCaching
+import ResponseStore
 import Synchronization
 import Testing
-
-@testable import CacheModel
-@testable import ResponseStore
 
 @Suite("Threads")
 struct ThreadTests {
@@ -144,7 +143,7 @@ struct ThreadTests {
     }
     defer { fixture.finish() }
     let store = fixture.store
-    try store.context.database.environment.write { _ in
+    try store.environment.write { _ in
       // The writer cannot commit meanwhile.
       for number in 0..<20 {
         store.store(childResponse("http://a.example/\(number)", body: pseudorandomData(10_000, seed: 1)))

@@ -1,9 +1,8 @@
 import Foundation
 import HTTPCaching
 import LMDB
+import ResponseStore
 import Testing
-
-@testable import ResponseStore
 
 /// Removals by date cover what was stored or updated since.
 @Suite("Dates of updates")
@@ -165,29 +164,16 @@ struct UpdateDateTests {
     defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url, body: pseudorandomData(256 << 10, seed: 1)))
     fixture.drain()
-    let database = fixture.store.context.database
-    /// The addresses of the chunks in the map. A page that is written gets another one.
-    func chunks() throws -> [UnsafeRawPointer?] {
-      try database.environment.read { (transaction) throws(LMDBError) in
-        var addresses: [UnsafeRawPointer?] = []
-        try database.bodies.withCursor(in: transaction) { (cursor) throws(LMDBError) in
-          while try cursor.next() {
-            addresses.append(try cursor.withValue { chunk in chunk.withUnsafeBytes { $0.baseAddress } })
-          }
-        }
-        return addresses
-      }
-    }
-    let before = try chunks()
+    let before = try fixture.store.chunkAddresses()
     #expect(before.count > 4)
-    let live = try fixture.store.space.livePageCount()
+    let live = try fixture.store.livePageCount()
     for _ in 0..<20 {
       fixture.clock.advance(by: 1)
       #expect(update(fixture))
       fixture.drain()
     }
-    #expect(try chunks() == before)
-    #expect(try fixture.store.space.livePageCount() <= live + 2)
+    #expect(try fixture.store.chunkAddresses() == before)
+    #expect(try fixture.store.livePageCount() <= live + 2)
     #expect(fixture.store.lookup(fixture.key(Self.url))?.updatedAt == fixture.clock.now)
   }
 }

@@ -1,9 +1,8 @@
+import CacheModel
 import Foundation
 import HTTPCaching
+import ResponseStore
 import Testing
-
-@testable import CacheModel
-@testable import ResponseStore
 
 @Suite("Variants and updates")
 struct VariantTests {
@@ -75,8 +74,7 @@ struct VariantTests {
     store.store(fixture.response(Self.url, fields: fields))
     let stored = try #require(store.lookup(fixture.key(Self.url)))
     let scope = try #require(RemovalScope.group("g", ofOrigin: URL(string: Self.url)!))
-    // Like a removal by another process, which this process's writer has not applied.
-    try store.context.removalLog.append([Removal(scope)], timeout: .seconds(10)) {}
+    try store.logOnly(Removal(scope))
     store.update(stored, fields: HeaderFields(), freshness: fixture.freshness())
     #expect(fixture.body(Self.url) == nil)
     fixture.drain()

@@ -3,8 +3,6 @@ import LoopbackOrigin
 import ResponseStore
 import Testing
 
-@testable import urlcache
-
 @Suite("Activity of a directory")
 struct ActivityCommandTests {
   private func origin() throws -> LoopbackOrigin {
@@ -87,13 +85,6 @@ struct ActivityCommandTests {
     try FileManager.default.moveItem(atPath: cache, toPath: name)
     let document = try PrometheusDocument(try tool.run("stats", name, "--prometheus").output)
     #expect(document.samples.keys.contains { $0.contains("a\\\"b\\\\c\\nd") })
-  }
-
-  @Test("A share is a percentage with one digit")
-  func percentages() {
-    #expect(ActivityReport.percent(0.12345) == "12.3%")
-    #expect(ActivityReport.percent(1) == "100.0%")
-    #expect(ActivityReport.percent(nil) == "-")
   }
 }
 

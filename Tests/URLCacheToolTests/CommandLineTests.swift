@@ -1,8 +1,6 @@
 import Foundation
 import Testing
 
-@testable import urlcache
-
 @Suite("The command line")
 struct CommandLineTests {
   private static func statusReason(_ text: String) -> String {
@@ -115,7 +113,7 @@ struct CommandLineTests {
 
   @Test(
     "Each command prints the same manual with --help and with the help command",
-    arguments: URLCacheTool.commands.map { $0.manual }.filter { !$0.isHidden }.map(\.name))
+    arguments: ToolPartTests.commands)
   func manuals(command: String) throws {
     let tool = try Tool()
     let overview = try tool.run("--help")

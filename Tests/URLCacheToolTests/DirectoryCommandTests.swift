@@ -4,8 +4,6 @@ import HTTPCaching
 import ResponseStore
 import Testing
 
-@testable import urlcache
-
 @Suite("Directory commands")
 struct DirectoryCommandTests {
   private static let responses = [
@@ -176,14 +174,6 @@ struct DirectoryCommandTests {
       #expect(process.terminationStatus == 0)
       #expect(try errors.fileHandleForReading.readToEnd() == nil)
     }
-  }
-
-  @Test("A progress bar shows a percentage and a count")
-  func progressBar() {
-    #expect(ProgressBar.line("Counting", done: 0, total: 0) == "Counting [####################] 100% (0 of 0)")
-    let quarter = ProgressBar.line("Counting", done: 1000, total: 4000)
-    #expect(quarter == "Counting [#####               ]  25% (1,000 of 4,000)")
-    #expect(ProgressBar.line("Counting", done: 9, total: 4) == "Counting [####################] 100% (4 of 4)")
   }
 
   @Test("The entries of list --json have the documented keys")

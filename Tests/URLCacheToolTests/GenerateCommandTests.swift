@@ -1,6 +1,7 @@
 import Foundation
 import Testing
 
+// The options of all commands, with which the generated texts are compared.
 @testable import urlcache
 
 /// Manual pages and shell completions.

@@ -5,8 +5,6 @@ import LMDBURLCache
 import ResponseStore
 import Testing
 
-@testable import urlcache
-
 @Suite("Selections of list, purge, log and top")
 struct SelectionTests {
   private static func stored(
@@ -119,19 +117,5 @@ struct SelectionTests {
     }
     try store(1, status: 404)
     #expect(cache.isCached(try #require(URL(string: "http://a.example/1"))))
-  }
-
-  @Test("A path pattern is compared with the path, and with a query only if it has a question mark")
-  func paths() throws {
-    func matches(_ pattern: String, _ url: String) throws -> Bool {
-      let arguments = try Arguments(["d", "--path", pattern], for: ListCommand.manual)
-      return try #require(try PathPattern(arguments)).matches(url: url)
-    }
-    #expect(try matches("/", "http://a.example"))
-    #expect(try matches("/", "http://a.example/?a"))
-    #expect(try matches("/?a", "http://a.example?a"))
-    #expect(try matches("*.example*", "http://a.example/") == false)
-    #expect(try matches("/b", "http://user:p@[::1]:80/b?c#"))
-    #expect(try matches("/b?", "http://a/b") == false)
   }
 }

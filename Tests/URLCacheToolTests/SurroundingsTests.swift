@@ -3,8 +3,6 @@ import Glibc
 import LMDBURLCache
 import Testing
 
-@testable import urlcache
-
 @Suite("Unusual surroundings of the tool", .timeLimit(.minutes(2)))
 struct SurroundingsTests {
   private static let url = "http://a.example/page"
@@ -75,7 +73,7 @@ struct SurroundingsTests {
     #expect(!outcomes.contains { $0.hasPrefix("137 ") }, "\(outcomes)")
     let begun = outcomes.drop { !isRefusal($0) }
     #expect(!begun.isEmpty, "\(outcomes)")
-    #expect(begun.allSatisfy { isRefusal($0) || $0 == "0 urlcache \(URLCacheTool.version)" }, "\(outcomes)")
+    #expect(begun.allSatisfy { isRefusal($0) || $0.hasPrefix("0 urlcache ") }, "\(outcomes)")
   }
 
   @Test("A missing or incomplete lock file does not prevent get, and keeps the capacity", arguments: [true, false])

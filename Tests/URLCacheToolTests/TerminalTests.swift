@@ -3,13 +3,11 @@ import Glibc
 import LoopbackOrigin
 import Testing
 
-@testable import urlcache
-
 /// Output to a terminal: progress bars, and screens that are redrawn.
 @Suite("Output to a terminal", .timeLimit(.minutes(2)))
 struct TerminalTests {
   /// Returns to the beginning of the line and erases it.
-  private static let erasure = "\r\u{1b}[K"
+  static let erasure = "\r\u{1b}[K"
 
   /// Runs `warm` with URLs that begin over two seconds, so that the bar appears.
   private func warm(_ tool: Tool, standardError: FileHandle) throws -> String {
@@ -46,18 +44,6 @@ struct TerminalTests {
     let output = try warm(tool, standardError: try #require(FileHandle(forWritingAtPath: file)))
     #expect(output.hasPrefix("Warmed 6 URLs of 6 in "))
     #expect(try Data(contentsOf: URL(fileURLWithPath: file)).isEmpty)
-  }
-
-  @Test("A bar fits in the terminal, and is erased when it ends")
-  func narrowBar() throws {
-    let terminal = try PseudoTerminal(columns: 30)
-    do {
-      var bar = ProgressBar("Checking", delay: .zero, terminal: terminal.terminal)
-      bar.update(done: 1000, total: 4000, note: " more")
-      bar.end()
-    }
-    let line = "Checking [#####" + String(repeating: " ", count: 14)
-    #expect(terminal.readToEnd() == Self.erasure + line + Self.erasure)
   }
 
   @Test("A command that is interrupted erases its bar, and ends by the signal", arguments: [SIGINT, SIGTERM])

@@ -1,6 +1,7 @@
 import Foundation
 import Testing
 
+// Input in pieces of any size.
 @testable import urlcache
 
 @Suite("The input of warm")

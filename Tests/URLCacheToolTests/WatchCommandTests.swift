@@ -5,6 +5,7 @@ import LoopbackOrigin
 import ResponseStore
 import Testing
 
+// The order of events, and tables of more URLs than a screen shows.
 @testable import urlcache
 
 @Suite("Commands that watch a directory", .timeLimit(.minutes(2)))

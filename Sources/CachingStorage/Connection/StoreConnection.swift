@@ -98,7 +98,7 @@ package final class StoreConnection: Sendable {
   }
 
   /// Returns the number that a key space has in its keys if its record is stored with a token. Random without a store.
-  func keySpaceNumber(at token: RemovalToken) -> UInt64 {
+  package func keySpaceNumber(at token: RemovalToken) -> UInt64 {
     openStore.use { $0.keySpaceNumber(at: token) } ?? .random(in: .min ... .max)
   }
 

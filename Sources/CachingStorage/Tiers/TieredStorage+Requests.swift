@@ -28,7 +28,7 @@ extension TieredStorage {
   }
 
   /// Returns the record of a key space, which is the same for all requests.
-  func keySpaceRecord(at key: RequestKey) -> HeaderFields? {
+  package func keySpaceRecord(at key: RequestKey) -> HeaderFields? {
     lookup(key, isCounted: false) { _ in true }?.fields
   }
 

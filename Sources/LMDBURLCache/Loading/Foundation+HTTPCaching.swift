@@ -133,7 +133,7 @@ extension HTTPURLResponse {
 
 extension RequestPolicy {
   /// Converts a policy by name, because Foundation's raw values on Linux differ from those on Apple's systems.
-  init(_ policy: URLRequest.CachePolicy) {
+  package init(_ policy: URLRequest.CachePolicy) {
     self =
       switch policy {
       case .useProtocolCachePolicy: .useProtocolCachePolicy

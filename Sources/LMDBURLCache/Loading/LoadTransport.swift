@@ -87,7 +87,7 @@ extension HTTPCookieStorage {
 
 extension URLError {
   /// Converts an error of libcurl's transport to the corresponding error of Foundation.
-  init(_ error: CurlTransportError) {
+  package init(_ error: CurlTransportError) {
     let code: URLError.Code =
       switch error.code {
       case .invalidURL, .invalidRequest: .badURL

@@ -23,7 +23,7 @@ extension URLSessionConfiguration {
   }
 
   /// Whether there are protocol classes besides Foundation's and this library's.
-  var hasOwnProtocolClasses: Bool {
+  package var hasOwnProtocolClasses: Bool {
     // `URLSession.shared` also has those that only Foundation registers, for which it has no list.
     (protocolClasses ?? []).contains {
       $0 != CachingURLProtocol.self && !String(reflecting: $0).hasPrefix("FoundationNetworking.")

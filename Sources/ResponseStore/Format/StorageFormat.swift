@@ -3,9 +3,9 @@ import LMDB
 /// The version, the names and the sizes of the storage format.
 ///
 /// The document `StorageFormat.md` explains them. Change both together, and raise the version.
-enum StorageFormat {
+package enum StorageFormat {
   /// The version in `meta`; data with another version is replaced.
-  static let version: UInt32 = 8
+  package static let version: UInt32 = 8
 
   static let bodiesTable = "bodies"
   static let datesTable = "dates"

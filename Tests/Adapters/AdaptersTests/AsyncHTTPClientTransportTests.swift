@@ -8,8 +8,6 @@ import Origin
 import Synchronization
 import Testing
 
-@testable import Adapters
-
 @Suite("The transport over AsyncHTTPClient")
 struct AsyncHTTPClientTransportTests {
   private let directory = TemporaryDirectory()

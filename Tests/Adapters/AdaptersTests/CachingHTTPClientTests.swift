@@ -8,8 +8,6 @@ import Origin
 import Synchronization
 import Testing
 
-@testable import Adapters
-
 @Suite("The requests of AsyncHTTPClient through a caching client", .timeLimit(.minutes(1)))
 struct CachingHTTPClientTests {
   private static let kept = [("Cache-Control", "max-age=600")]

@@ -5,8 +5,6 @@ import OpenAPIRuntime
 import Origin
 import Testing
 
-@testable import Adapters
-
 @Suite("The middleware for generated OpenAPI clients")
 struct CachingMiddlewareTests {
   private let directory = TemporaryDirectory()

@@ -6,8 +6,6 @@ import OpenAPIRuntime
 import Origin
 import Testing
 
-@testable import Adapters
-
 /// The transport that swift-openapi-urlsession has, over a session that caches.
 @Suite("The session transport of generated OpenAPI clients", .timeLimit(.minutes(1)))
 struct CachingSessionTests {

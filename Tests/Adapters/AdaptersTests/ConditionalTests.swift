@@ -3,8 +3,6 @@ import FoundationNetworking
 import Origin
 import Testing
 
-@testable import Conditional
-
 @Suite("The article on developing on a Mac")
 struct ConditionalTests {
   @Test("On Linux the session of the example caches with this package")

@@ -9,8 +9,6 @@ import ServiceLifecycle
 import Synchronization
 import Testing
 
-@testable import Adapters
-
 @Suite("The hooks for logging, metrics and the lifecycle")
 struct HookTests {
   private let directory = TemporaryDirectory()
@@ -121,7 +119,7 @@ struct HookTests {
   func endsTogether() async throws {
     let cache = try openCache()
     let server = Server(cache: cache)
-    let running = Task { try await Adapters.run(server, with: cache, logger: Logger(label: "group") { _ in }) }
+    let running = Task { try await AdaptersTests.run(server, with: cache, logger: Logger(label: "group") { _ in }) }
     #expect(await server.started.waitUntilOpen())
     running.cancel()
     await #expect(throws: CancellationError.self) { try await running.value }

@@ -1,7 +1,6 @@
 import Foundation
 import HTTPCaching
-
-@testable import LMDBURLCache
+import LMDBURLCache
 
 /// Runs a case with the decisions alone: a dictionary is the store, and the steps are the origin.
 final class DecisionRunner {

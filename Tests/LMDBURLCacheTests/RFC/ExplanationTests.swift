@@ -5,6 +5,7 @@ import HTTPCaching
 import LoopbackOrigin
 import Testing
 
+// The cookies that a load adds, which an explanation gets with the request.
 @testable import LMDBURLCache
 
 /// Explains each request of each conformance case, then sends it, and compares.
