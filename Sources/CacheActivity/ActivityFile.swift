@@ -16,7 +16,8 @@ package final class ActivityFile: @unchecked Sendable {
   let base: UnsafeMutableRawPointer
   /// The path from which the file was mapped.
   let path: String
-  /// The row of this process in the ``ProcessTable``; nil before ``enter()`` and after ``leave()``, or if all are taken.
+  /// The row of this process in the ``ProcessTable``; nil before ``enter()`` and after ``leave()``, or if all are
+  /// taken.
   private let place = Atomic<UnsafeMutableRawPointer?>(nil)
 
   private init(mapped base: UnsafeMutableRawPointer, path: String) {

@@ -3,8 +3,8 @@ public import FoundationEssentials
 import Glibc
 import Synchronization
 
-/// The processes that have a directory open, and what they counted: 48 rows in the file of counters, and a last one that
-/// all other processes share.
+/// The processes that have a directory open, and what they counted: 48 rows in the file of counters, and a last one
+/// that all other processes share.
 ///
 /// A process takes a free row when it opens the directory. A row is free if its process has closed the directory or is
 /// dead. Its counts stay: the next process of the row goes on from them, and records where it began. So the sum of all

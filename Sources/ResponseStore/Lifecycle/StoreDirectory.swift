@@ -203,8 +203,8 @@ final class StoreDirectory: @unchecked Sendable {
 
   /// Notes a crash of the last process: it ended within a transaction, or before the data was open.
   ///
-  /// Only then can corrupt pages have crashed it. Call this while no other process uses the directory, before LMDB opens
-  /// the lock file and clears its traces.
+  /// Only then can corrupt pages have crashed it. Call this while no other process uses the directory, before LMDB
+  /// opens the lock file and clears its traces.
   func noteCrash() {
     if AbandonedTransaction.isRecorded(inLockFile: dataPath(of: "lock.mdb")) { statusPage?[.hasCrashed] = 1 }
   }
