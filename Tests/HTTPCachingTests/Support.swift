@@ -146,3 +146,15 @@ struct DecisionCase: RequirementCase {
     self.expected = expected
   }
 }
+
+extension URLVariation {
+  /// Returns a URL without the parameters that do not count.
+  func simplified(_ url: String) -> String {
+    var url = url
+    return url.withUTF8 { url in
+      withUnsafeTemporaryAllocation(of: UInt8.self, capacity: Self.maximumByteCount(forURLOf: url.count)) { output in
+        String(decoding: UnsafeMutableBufferPointer(rebasing: output[..<simplify(url, to: output)]), as: UTF8.self)
+      }
+    }
+  }
+}

@@ -76,7 +76,12 @@ package struct URLVariation: Sendable, Hashable {
     Set(names.map(FormWriter.canonicalName)).sorted().map { $0 + "&" }.joined()
   }
 
-  /// Returns a URL without its fragment and without the parameters that do not count, in canonical form.
+  /// Returns the size of the buffer that simplifying a URL needs.
+  package static func maximumByteCount(forURLOf byteCount: Int) -> Int {
+    FormWriter.maximumByteCount(forQueryOf: byteCount)
+  }
+
+  /// Writes a URL without its fragment and without the parameters that do not count, in canonical form, to a buffer.
   ///
   /// Two URLs with the same text before their queries have equal results if and only if they are equivalent modulo this
   /// variation (section 6 of the draft). A query is read as `application/x-www-form-urlencoded`. If no parameter is
@@ -84,22 +89,8 @@ package struct URLVariation: Sendable, Hashable {
   /// keep their order. Names are sorted by their bytes in the result, because any fixed order serves.
   ///
   /// - Parameter url: The text of an absolute URL.
+  /// - Returns: The size of the result.
   /// - Complexity: Linear in the URL, times the size of ``text``; sorting adds a logarithm.
-  package func simplified(_ url: String) -> String {
-    var url = url
-    return url.withUTF8 { url in
-      withUnsafeTemporaryAllocation(of: UInt8.self, capacity: Self.maximumByteCount(forURLOf: url.count)) { output in
-        String(decoding: UnsafeMutableBufferPointer(rebasing: output[..<simplify(url, to: output)]), as: UTF8.self)
-      }
-    }
-  }
-
-  /// Returns the size of the buffer that simplifying a URL needs.
-  package static func maximumByteCount(forURLOf byteCount: Int) -> Int {
-    FormWriter.maximumByteCount(forQueryOf: byteCount)
-  }
-
-  /// Writes what ``simplified(_:)`` returns to a buffer, and returns its size.
   package func simplify(_ url: UnsafeBufferPointer<UInt8>, to output: UnsafeMutableBufferPointer<UInt8>) -> Int {
     var text = text
     return text.withUTF8 { Self.simplify(url, by: $0, to: FormWriter(buffer: output)) }
