@@ -12,9 +12,17 @@ import Synchronization
 /// ``Interrupter/interrupt()``.
 package final class RedisConnection: @unchecked Sendable {
   private let context: UnsafeMutablePointer<redisContext>
+  /// The address of the server.
+  let address: RedisServer.Address
+  /// TLS; nil for a connection without.
+  private var session: TLSSession?
+  /// The Sentinels that named the server; nil without Sentinel.
+  var sentinels: Sentinels?
   private let timeout: Duration
   private let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 65_536, alignment: 16)
   package private(set) var isDead = false
+  /// Whether any reply has arrived.
+  private var hasReplied = false
   /// Whether the next command can be sent: none has failed, and no reply is on its way.
   package var isReady: Bool { !isDead && exchange.commandCount == 0 }
   private var exchange = Exchange()
@@ -51,28 +59,36 @@ package final class RedisConnection: @unchecked Sendable {
 
   /// Connects and logs in.
   ///
-  /// - Parameter timeout: The maximum time for connecting, and for each command without its own.
+  /// - Parameters:
+  ///   - tls: The certificates; nil for a connection without TLS.
+  ///   - timeout: The maximum time for connecting, and for each command without its own.
   package init(
-    _ server: RedisServer, password: (@Sendable () throws -> String)?, timeout: Duration
+    _ address: RedisServer.Address, tls: RedisTLS? = nil, login: RedisLogin?, timeout: Duration
   ) throws(RedisTierError) {
+    self.address = address
     self.timeout = timeout
-    let start = BootClock.now
-    let made: UnsafeMutablePointer<redisContext>? =
-      switch server.address {
-      case .tcp(let host, let port): redisConnectWithTimeout(host, CInt(port), timeout.timeval)
-      case .unixSocket(let path): redisConnectUnixWithTimeout(path, timeout.timeval)
+    let deadline = BootClock.now + timeout.nanoseconds
+    let (made, host): (UnsafeMutablePointer<redisContext>?, String) =
+      switch address {
+      case .tcp(let host, let port): (redisConnectWithTimeout(host, CInt(port), timeout.timeval), host)
+      case .unixSocket(let path): (redisConnectUnixWithTimeout(path, timeout.timeval), "")
       }
     guard let made else { throw RedisTierError(.cannotConnect, "there is no memory for a connection to Redis") }
     context = made
     interrupter = Interrupter(descriptor: made.pointee.fd)
     guard made.pointee.err == 0 else {
       isDead = true
-      throw RedisTierError(.cannotConnect, "no connection to Redis at \(server.name): \(Self.text(of: made))")
+      throw RedisTierError(
+        .cannotConnect, "no connection to Redis at \(address.url(usesTLS: tls != nil)): \(Self.text(of: made))")
     }
     // A child that runs another program must not keep the connection.
     _ = fcntl(made.pointee.fd, F_SETFD, FD_CLOEXEC)
-    let spent = Duration.nanoseconds(BootClock.now - start)
-    try logIn(server, password: password, timeout: timeout - min(spent, timeout))
+    exchange.deadline = deadline
+    if let tls {
+      session = try TLSSession(tls, host: host)
+      try endingOnError { () throws(RedisTierError) in try shakeHands() }
+    }
+    if let login { try command(login.command(), timeout: .nanoseconds(deadline - min(BootClock.now, deadline))) }
   }
 
   deinit {
@@ -81,19 +97,25 @@ package final class RedisConnection: @unchecked Sendable {
     buffer.deallocate()
   }
 
-  private func logIn(
-    _ server: RedisServer, password: (@Sendable () throws -> String)?, timeout: Duration
-  ) throws(RedisTierError) {
-    var secret = server.password
-    if let password {
-      do {
-        secret = try password()
-      } catch {
-        throw RedisTierError(.accessDenied, "the password for Redis could not be read")
+  private func shakeHands() throws(RedisTierError) {
+    guard let session else { return }
+    do throws(RedisTierError) {
+      while try !session.shakeHands() {
+        try sendRaw(session.takeOutput())
+        while try !receiveRaw(for: session) { try waitForSocket(POLLIN) }
       }
+      try sendRaw(session.takeOutput())
+    } catch {
+      // The alert tells the server why.
+      try? sendRaw(session.takeOutput())
+      let reason =
+        switch error.code {
+        case .connectionLost: "the server ended the connection, as one without TLS may do"
+        case .timedOut: "the server did not reply in time, as one without TLS does"
+        default: error.reason
+        }
+      throw RedisTierError(.tlsFailed, "no TLS connection to Redis at \(address.url(usesTLS: true)): \(reason)")
     }
-    guard let secret else { return }
-    try command(["AUTH"] + (server.user.map { [$0] } ?? []) + [secret], timeout: timeout)
   }
 
   // MARK: Commands
@@ -151,6 +173,7 @@ package final class RedisConnection: @unchecked Sendable {
   }
 
   private func takeReplies() -> [RedisReply] {
+    hasReplied = true
     defer { exchange = Exchange() }
     return exchange.replies
   }
@@ -162,7 +185,11 @@ package final class RedisConnection: @unchecked Sendable {
       return try body()
     } catch {
       isDead = true
-      throw error
+      // With TLS 1.3 the client's certificate is checked after the handshake, and the alert can get lost.
+      guard session != nil, !hasReplied, error.code == .connectionLost else { throw error }
+      throw RedisTierError(
+        .tlsFailed, "the server ended the connection after the TLS handshake, as if it wants another client certificate"
+      )
     }
   }
 
@@ -197,6 +224,12 @@ package final class RedisConnection: @unchecked Sendable {
   }
 
   private func send(_ bytes: [UInt8]) throws(RedisTierError) {
+    guard let session else { return try sendRaw(bytes) }
+    try session.write(bytes)
+    try sendRaw(session.takeOutput())
+  }
+
+  private func sendRaw(_ bytes: [UInt8]) throws(RedisTierError) {
     var sent = 0
     while sent < bytes.count {
       // Without a signal if the server has closed the connection.
@@ -237,27 +270,61 @@ package final class RedisConnection: @unchecked Sendable {
         continue
       }
       guard Int(context.pointee.reader.pointee.ridx) <= RedisReply.maximumDepth else { throw RedisReply.tooDeep }
-      let count = recv(context.pointee.fd, buffer.baseAddress, buffer.count, CInt(MSG_DONTWAIT))
-      if count > 0 {
-        // hiredis 1 reads other types too, those of RESP3, and would wait for the end of one.
-        guard exchange.hasBegun || Self.replyTypes.contains(buffer[0]) else { throw Self.otherProtocol }
-        exchange.hasBegun = true
-        let bytes = buffer.baseAddress?.assumingMemoryBound(to: CChar.self)
-        guard redisReaderFeed(context.pointee.reader, bytes, count) == REDIS_OK else {
-          throw RedisTierError(.connectionLost, "there is no memory for a reply of Redis")
-        }
-      } else if count == 0 {
-        throw RedisTierError(.connectionLost, "the server has closed the connection")
-      } else {
-        try checkSocket()
-        return false
+      guard let count = try read() else { return false }
+      // hiredis 1 reads other types too, those of RESP3, and would wait for the end of one.
+      guard exchange.hasBegun || Self.replyTypes.contains(buffer[0]) else {
+        throw buffer[0] == Self.tlsAlert ? Self.needsTLS : Self.otherProtocol
+      }
+      exchange.hasBegun = true
+      let bytes = buffer.baseAddress?.assumingMemoryBound(to: CChar.self)
+      guard redisReaderFeed(context.pointee.reader, bytes, count) == REDIS_OK else {
+        throw RedisTierError(.connectionLost, "there is no memory for a reply of Redis")
       }
     }
     return true
   }
 
+  /// Reads bytes of replies into the buffer, and returns their number; nil if none have arrived.
+  private func read() throws(RedisTierError) -> Int? {
+    guard let session else { return try readRaw() }
+    while true {
+      let count = try session.read(into: buffer)
+      try sendRaw(session.takeOutput())
+      if count == 0 { throw Self.isClosed }
+      if let count { return count }
+      guard try receiveRaw(for: session) else { return nil }
+    }
+  }
+
+  /// Passes received bytes to TLS. Returns false if none have arrived.
+  private func receiveRaw(for session: TLSSession) throws(RedisTierError) -> Bool {
+    guard let count = try readRaw() else { return false }
+    try session.receive(UnsafeRawBufferPointer(rebasing: buffer[..<count]))
+    return true
+  }
+
+  /// Reads bytes of the socket into the buffer, and returns their number; nil if none have arrived.
+  private func readRaw() throws(RedisTierError) -> Int? {
+    let count = recv(context.pointee.fd, buffer.baseAddress, buffer.count, CInt(MSG_DONTWAIT))
+    if count > 0 { return count }
+    if count == 0 { throw Self.isClosed }
+    try checkSocket()
+    return nil
+  }
+
+  private static var isClosed: RedisTierError {
+    RedisTierError(.connectionLost, "the server has closed the connection")
+  }
+
   /// The first bytes of replies in RESP2.
   private static let replyTypes = "+-:$*".utf8
+
+  /// The first byte of an alert of TLS.
+  private static let tlsAlert: UInt8 = 21
+
+  private static var needsTLS: RedisTierError {
+    RedisTierError(.tlsFailed, "the server expects TLS, which a URL with rediss:// selects")
+  }
 
   private static var otherProtocol: RedisTierError {
     RedisTierError(.badReply, "the server does not speak the protocol of Redis (RESP2)")

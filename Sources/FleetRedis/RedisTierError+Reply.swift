@@ -16,6 +16,13 @@ extension RedisTierError {
       self.init(.accessDenied, "Redis refused the password: \(words)")
     case "ERR" where text.contains("max number of clients"):
       self.init(.tooManyClients, "Redis has too many clients: \(words)")
+    // Only versions before 7.0 do not know the flags in the first line of a script.
+    case "ERR" where text.contains("Error compiling script") && text.contains("near '#'"):
+      self.init(.missingFeature, "the server cannot run scripts with flags ('#!lua', since Redis 7.0): \(words)")
+    case "ERR" where text.hasPrefix("ERR unknown command"):
+      self.init(.missingFeature, "the server does not have \(Self.refusedCommand(text) ?? "a command"): \(words)")
+    case "FEATURE":
+      self.init(.missingFeature, "the server does not have \(words.dropFirst(9).dropLast())")
     case "OOM":
       self.init(.outOfMemory, "Redis is out of memory: \(words)")
     case "READONLY", "MASTERDOWN":

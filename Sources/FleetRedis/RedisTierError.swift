@@ -7,10 +7,15 @@ public import FoundationEssentials
 public struct RedisTierError: Error, Sendable, Hashable, CustomStringConvertible {
   /// The kinds of failure.
   public enum Code: Sendable, Hashable, CaseIterable {
-    /// The configuration cannot work: a malformed URL, TLS, a short secret, an impossible lease.
+    /// The configuration cannot work: a malformed URL, unusable certificates, a short secret, an impossible lease.
     case invalidConfiguration
     /// No connection could be made.
     case cannotConnect
+    /// No connection by TLS could be made, because a certificate or its key is not valid, the certificate has another
+    /// name, or only one of both sides uses TLS.
+    case tlsFailed
+    /// No majority of the Sentinels named the same primary server.
+    case noPrimary
     /// The server refused the password, the user, or a command that the user lacks.
     case accessDenied
     /// The connection ended or failed during a command.
@@ -25,9 +30,11 @@ public struct RedisTierError: Error, Sendable, Hashable, CustomStringConvertible
     case outOfMemory
     /// The server has reached its `maxclients`.
     case tooManyClients
-    /// The server is a node of a Redis Cluster that does not serve the fleet's keys.
+    /// The server is a node of a Redis Cluster.
     case cluster
-    /// The server is a replica, or still loads its data.
+    /// The server lacks a feature that the protocol needs.
+    case missingFeature
+    /// The server is a replica, still loads its data, or is no longer the primary that the Sentinels name.
     case wrongRole
     /// The fleet uses another lease or another secret.
     case otherFleetSettings
@@ -68,6 +75,11 @@ public struct RedisTierError: Error, Sendable, Hashable, CustomStringConvertible
     switch code {
     case .invalidConfiguration: "Correct the configuration"
     case .cannotConnect: "Check the address, and whether redis-server runs"
+    case .tlsFailed:
+      "Check whether the server uses TLS, the authority file, the client certificate, and the name in the certificate "
+        + "of the server"
+    case .noPrimary:
+      "Check the Sentinels and the name of the primary in the URL; during a failover, the tier asks again by itself"
     case .accessDenied: "Check the user, its password and its permissions"
     case .connectionLost, .timedOut: "The tier reconnects by itself; check redis-server and the network"
     case .badReply: "Check whether the address is that of a redis-server, and that its keys are this library's"
@@ -75,7 +87,10 @@ public struct RedisTierError: Error, Sendable, Hashable, CustomStringConvertible
     case .outOfMemory: "Raise maxmemory of redis-server, or set the policy volatile-lru"
     case .tooManyClients: "Raise maxclients of redis-server, or end clients"
     case .cluster: "Give the address of a server that is not in a cluster"
-    case .wrongRole: "Give the address of the primary server, and wait until it has loaded its data"
+    case .missingFeature: "Use Redis 7.0 or later, or Valkey, with all commands that the article on fleets lists"
+    case .wrongRole:
+      "Give the address of the primary server, or wait until it has loaded its data; with Sentinel, the tier finds it "
+        + "by itself"
     case .otherFleetSettings: "Use the lease and the secret of the other machines, or another fleet name"
     case .unusableDirectory:
       "Open the directory with its own fleet, or remove LMDBURLCache.fleet while no process uses it"

@@ -67,7 +67,7 @@ struct FleetSettings: Sendable {
 
   /// Identifies the fleet and its server in the fleet file.
   var fleetDigest: (high: UInt64, low: UInt64) {
-    digest.words(Array((fleet.keyPrefix + "\n" + fleet.server.name).utf8))
+    digest.words(Array((fleet.keyPrefix + "\n" + fleet.server.identity).utf8))
   }
 }
 
@@ -79,6 +79,12 @@ extension RedisTier.Configuration: SharingSettings {
   ///
   /// - Throws: `RedisTierError` with the code `invalidConfiguration`.
   func fleet(url: String) throws(RedisTierError) -> FleetAddress {
-    try FleetAddress(url: url, name: fleetName, password: password, timeout: commandTimeout)
+    guard sentinelUser == nil || sentinelPassword != nil else {
+      throw RedisTierError(.invalidConfiguration, "the user for Sentinels has no password")
+    }
+    return try FleetAddress(
+      url: url, name: fleetName, password: password,
+      sentinelLogin: sentinelPassword.map { RedisLogin(user: sentinelUser, password: $0) }, tls: tls,
+      timeout: commandTimeout)
   }
 }

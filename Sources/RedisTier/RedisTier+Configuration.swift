@@ -1,3 +1,4 @@
+public import FleetRedis
 import FoundationEssentials
 
 extension RedisTier {
@@ -15,6 +16,18 @@ extension RedisTier {
     /// Called for each connection, on a thread that may block. The password is neither kept nor logged.
     public var password: (@Sendable () throws -> String)?
 
+    /// The certificates of connections by TLS, which a URL with `rediss` selects; the system's by default.
+    public var tls = RedisTLS()
+
+    /// The user that logs in to Sentinels; nil, the default, for their default user. The user of the URL logs in to
+    /// Redis alone.
+    public var sentinelUser: String?
+
+    /// Returns the password for Sentinels; nil, the default, for Sentinels without a password.
+    ///
+    /// Called like ``password``.
+    public var sentinelPassword: (@Sendable () throws -> String)?
+
     /// How long a machine may serve stored responses after it has asked Redis for purges; 10 seconds by default.
     ///
     /// A purge waits 1.25 times this and 0.25 seconds for a machine that does not respond. A machine that cannot reach
@@ -26,7 +39,7 @@ extension RedisTier {
 
     /// The maximum time for a lookup in Redis; 40 milliseconds by default. Then the request goes to the origin.
     ///
-    /// It includes connecting, and waiting for one of the ``objectConnectionCount`` connections. While Redis does not
+    /// It includes connecting, also to Sentinels and by TLS, and waiting for one of the ``objectConnectionCount`` connections. While Redis does not
     /// reply, the first three lookups of a process take this long; later requests go to the origin at once for a while.
     public var lookupTimeout: Duration = .milliseconds(40)
 

@@ -22,8 +22,10 @@ public struct RedisTier: JoinableFleetTier {
   /// Creates a tier. It does not connect yet.
   ///
   /// - Parameters:
-  ///   - url: `redis://[[user]:password@]host[:port]` or `unix://[[user]:password@]/path/of/socket`. User and password
-  ///     can be percent-encoded. The server must be the only one that accepts writes.
+  ///   - url: `redis://[[user]:password@]host[:port]`, `redis+sentinel://[[user]:password@]host[:port],…/name` with all
+  ///     Sentinels and the name by which they know the primary, or `unix://[[user]:password@]/path/of/socket`. With
+  ///     `rediss` instead of `redis`, connections use TLS. User and password can be percent-encoded. Without Sentinel,
+  ///     the server must be the only one that accepts writes.
   ///   - secret: At least 32 random bytes, the same for all machines of the fleet. The names of shared responses are
   ///     digests under it. It is not sent to Redis.
   ///   - configuration: The other settings.

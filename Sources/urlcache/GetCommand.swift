@@ -26,8 +26,9 @@ enum GetCommand: Command {
       \(RequestContent.discussion)
       Other methods than GET, HEAD, QUERY and POST are not sent.
 
-      A directory of a fleet needs --fleet with the URL of Redis, \(FleetAccess.urlForms),
-      and the secret of the fleet. A new directory joins the fleet as another machine.
+      A directory of a fleet needs --fleet with the URL of Redis, and the secret of the fleet. A new directory joins the
+      fleet as another machine.
+      \(FleetAccess.urlText)
       \(FleetAccess.secretText)
       \(FleetAccess.passwordText)
 

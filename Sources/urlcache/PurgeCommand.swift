@@ -39,7 +39,7 @@ enum PurgeCommand: Command {
       FILTER, --fleet needs a directory as well: the requests that match in it are purged on all machines, one after
       another, but not those that match on other machines only.
 
-      URL is \(FleetAccess.urlForms).
+      \(FleetAccess.urlText)
       \(FleetAccess.passwordText)
 
       WHEN is \(TimeArgument.forms).

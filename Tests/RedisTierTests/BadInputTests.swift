@@ -15,7 +15,7 @@ struct BadInputTests {
     ("RESP3", Array("%1\r\n+a\r\n+b\r\n".utf8), .badReply),
     ("a reply of another type", Array(":1\r\n".utf8), .badReply),
     ("an array instead of a text", Array("*1\r\n:1\r\n".utf8), .badReply),
-    ("a text without a run_id", Array("+OK\r\n".utf8), .badReply),
+    ("a text without a run_id", Array("+OK\r\n".utf8), .missingFeature),
     ("half a reply, then nothing", Array("$1000\r\nrun_id".utf8), .timedOut),
     ("an impossible length", Array("$-7\r\n".utf8), .badReply),
     ("an array that never ends", Array(String(repeating: "*1\r\n", count: 20).utf8), .badReply),
@@ -52,9 +52,44 @@ struct BadInputTests {
     }
     // On a busy machine the time limit of the purge can pass before the first reply.
     #expect(
-      error?.code == .notPosted || (error?.code == .badReply && code == .badReply),
+      error?.code == .notPosted || (error?.code == code && [.badReply, .missingFeature].contains(code)),
       "\(error?.description ?? "no error")")
     #expect(!machine.cache.isCached(url))
+  }
+
+  @Test(
+    "A server without a feature that the protocol needs is refused, and the feature is named",
+    arguments: [
+      ("EVALSHA", "the server does not have the command 'EVALSHA'"),
+      ("XADD", "the server does not have the command 'xadd'"),
+    ])
+  func missingCommand(_ command: String, _ reason: String) async throws {
+    let fleet = try FleetFixture(redisOptions: ["--rename-command", command, ""])
+    let machine = try Machine(fleet.directory.appendingPathComponent("1"), fleet.tier())
+    await wait { !machine.lines.all.isEmpty }
+    #expect(machine.lines.all.first?.contains(reason) == true, "\(machine.lines.all)")
+    #expect(machine.lines.all.first?.contains("Use Redis 7.0 or later, or Valkey") == true)
+    #expect(!machine.hasLease)
+  }
+
+  /// The replies of servers without a feature to a script or its loading.
+  static let oldServers = [
+    // Redis 6.2.
+    "ERR Error compiling script (new function): user_script:1: unexpected symbol near '#'",
+    "FEATURE redis.acl_check_cmd in scripts, since Redis 7.0",
+    "ERR unknown command `SCRIPT`, with args beginning with: `LOAD`,",
+  ]
+
+  @Test("A server that cannot run the scripts is refused, and the feature is named", arguments: oldServers)
+  func oldServer(_ reply: String) async throws {
+    let listener = try SocketListener { bytes in
+      let text = String(decoding: bytes, as: UTF8.self)
+      return Array((text.contains("INFO") ? "$8\r\nrun_id:a\r\n" : "-\(reply)\r\n").utf8)
+    }
+    let console = try FleetConsole(url: "unix://" + listener.path)
+    let error = #expect(throws: RedisTierError.self) { try console.status() }
+    #expect(error?.code == .missingFeature, "\(error?.description ?? "")")
+    #expect(["'#!lua', since Redis 7.0", "acl_check_cmd", "`SCRIPT`"].contains { error?.reason.contains($0) == true })
   }
 
   @Test("A replica is refused, and a machine gets its lease when the server accepts writes again")

@@ -10,6 +10,7 @@ struct ConnectionTests {
     "URLs of servers are parsed",
     arguments: [
       ("redis://10.0.0.5", RedisServer.Address.tcp(host: "10.0.0.5", port: 6379), nil, nil),
+      ("rediss://u:p@h", .tcp(host: "h", port: 6379), "u", "p"),
       ("redis://h:7000/0", .tcp(host: "h", port: 7000), nil, nil),
       ("REDIS://:p%40ss@h", .tcp(host: "h", port: 6379), nil, "p@ss"),
       ("redis://user:a:b@[::1]:1", .tcp(host: "::1", port: 1), "user", "a:b"),
@@ -18,18 +19,34 @@ struct ConnectionTests {
     ] as [(String, RedisServer.Address, String?, String?)])
   func urls(_ url: String, _ address: RedisServer.Address, _ user: String?, _ password: String?) throws {
     let server = try RedisServer(url: url)
-    #expect(server.address == address)
+    #expect(server.addresses == [address])
+    #expect(server.usesTLS == url.hasPrefix("rediss") && server.primaryName == nil)
     #expect(server.user == user)
     #expect(server.password == password)
     #expect(!server.name.contains(password ?? "\n"))
   }
 
+  @Test("URLs with Sentinels are parsed", arguments: ["redis+sentinel", "rediss+sentinel"])
+  func sentinelURLs(_ scheme: String) throws {
+    let server = try RedisServer(url: "\(scheme)://u:p%40@a,[::1]:1,c:27000/my%20fleet")
+    #expect(
+      server.addresses == [
+        .tcp(host: "a", port: 26379), .tcp(host: "::1", port: 1), .tcp(host: "c", port: 27000),
+      ])
+    #expect(server.primaryName == "my fleet" && server.user == "u" && server.password == "p@")
+    #expect(server.usesTLS == (scheme == "rediss+sentinel"))
+    #expect(server.name == "\(scheme)://a:26379,[::1]:1,c:27000/my fleet")
+    #expect(try RedisServer(url: "\(scheme)://c/my%20fleet").identity == server.identity)
+  }
+
   @Test(
     "Invalid URLs and settings are refused",
     arguments: [
-      "", "redis:", "http://h", "rediss://h", "redis://", "redis://h:0", "redis://h:x", "redis://h:70000",
-      "redis://h/1",
+      "", "redis:", "http://h", "rediss://", "rediss+unix:///run/s", "redis://", "redis://h:0", "redis://h:x",
+      "redis://h:70000", "redis://h/1",
       "redis://user@h", "redis://u:%zz@h", "unix://relative", "unix:///",
+      "redis+sentinel://h", "redis+sentinel://h/", "redis+sentinel://h/a/b", "redis+sentinel:///a",
+      "redis+sentinel://h,/a", "redis+sentinel://h,h/a", "redis+sentinel://h:0/a", "redis+sentinel://h/%zz",
     ])
   func invalidURLs(_ url: String) {
     let error = #expect(throws: RedisTierError.self) { try RedisTier(url: url, secret: testSecret) }
@@ -54,6 +71,8 @@ struct ConnectionTests {
     #expect(code { $0.lease = .seconds(3601) } == .invalidConfiguration)
     #expect(code { $0.fleetName = "a}b" } == .invalidConfiguration)
     #expect(code { $0.fleetName = "" } == .invalidConfiguration)
+    #expect(code { $0.sentinelUser = "u" } == .invalidConfiguration)
+    #expect(code { $0.tls.serverName = "h" } == .invalidConfiguration)
     #expect(code { $0.objectConnectionCount = 0 } == .invalidConfiguration)
   }
 
@@ -142,8 +161,9 @@ struct ConnectionTests {
   func passwords() throws {
     let server = try RedisServerProcess(["--requirepass", "secret-word"])
     func connect(_ login: String, _ password: (@Sendable () throws -> String)? = nil) throws -> RedisConnection {
-      let made = try RedisServer(url: "unix://\(login)\(server.socketPath)")
-      return try RedisConnection(made, password: password, timeout: .seconds(5))
+      try FleetAddress(
+        url: "unix://\(login)\(server.socketPath)", name: "default", password: password, timeout: .seconds(5)
+      ).connect()
     }
     try connect(":secret-word@").command(["PING"])
     try connect("default:secret-word@").command(["PING"])
@@ -162,8 +182,7 @@ struct ConnectionTests {
     "A server that speaks another protocol is reported", .needsRedis, arguments: ["HTTP/1.1 400\r\n\r\n", "%1\r\n"])
   func otherProtocol(_ reply: String) throws {
     let listener = try SocketListener { _ in Array(reply.utf8) }
-    let connection = try RedisConnection(
-      RedisServer(url: "unix://" + listener.path), password: nil, timeout: .seconds(5))
+    let connection = try connect("unix://" + listener.path)
     let error = #expect(throws: RedisTierError.self) { try connection.command(["PING"]) }
     #expect(error?.code == .badReply)
   }

@@ -25,26 +25,9 @@ struct FailoverTests {
     }
   }
 
-  /// A port that no program uses now.
-  private static func freePort() throws -> UInt16 {
-    let descriptor = socket(AF_INET, CInt(SOCK_STREAM.rawValue), 0)
-    defer { close(descriptor) }
-    var address = sockaddr_in()
-    address.sin_family = sa_family_t(AF_INET)
-    address.sin_addr.s_addr = UInt32(INADDR_LOOPBACK).bigEndian
-    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-    let status = withUnsafeMutablePointer(to: &address) {
-      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-        bind(descriptor, $0, length) == 0 ? getsockname(descriptor, $0, &length) : -1
-      }
-    }
-    guard status == 0 else { throw TestError("no port") }
-    return UInt16(bigEndian: address.sin_port)
-  }
-
   @Test("When an address leads to the promoted replica, machines go on there, and purges hold")
   func promotedReplica() async throws {
-    let port = try Self.freePort()
+    let port = try freePort()
     let fleet = try FleetFixture(
       { $0.lease = .seconds(2) }, redisOptions: ["--port", "\(port)", "--repl-diskless-sync-delay", "0"])
     let replica = try RedisServerProcess(["--replicaof", "127.0.0.1", "\(port)"])
@@ -73,18 +56,17 @@ struct FailoverTests {
     #expect(try await other.get(url) != before)
   }
 
-  @Test("One server of a Redis Cluster that has all slots serves a fleet")
+  @Test("A server in cluster mode is refused, also if it has all slots")
   func cluster() async throws {
-    let port = try Self.freePort()
+    let port = try freePort()
     let fleet = try FleetFixture(redisOptions: ["--port", "\(port % 50_000 + 1024)", "--cluster-enabled", "yes"])
     try fleet.redis.command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
     try await wait { try fleet.redis.command("CLUSTER", "INFO").asText().contains("cluster_state:ok") }
-    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
-    let url = fleet.origin.url("/a")
-    let before = try await one.get(url)
-    try await fleet.waitForObjects(1)
-    #expect(try await other.get(url) == before)
-    #expect(try await one.cache.purge(.url(url))?.confirmedCount == 2)
-    #expect(try await other.get(url) != before)
+    let machine = try Machine(fleet.directory.appendingPathComponent("1"), fleet.tier())
+    await wait { !machine.lines.all.isEmpty }
+    #expect(machine.lines.all.first?.contains("the server runs in cluster mode. Give the address of a server") == true)
+    #expect(!machine.hasLease)
+    let error = await #expect(throws: RedisTierError.self) { try await machine.cache.purge(.all) }
+    #expect(error?.code == .cluster)
   }
 }

@@ -233,8 +233,7 @@ struct FailureTests {
     #expect(try await other.get(url) == before)
     try await one.cache.purge(.url(url))
     #expect(try await other.get(url) != before)
-    let connection = try RedisConnection(
-      RedisServer(url: "unix://cache:word@\(fleet.redis.socketPath)"), password: nil, timeout: .seconds(5))
+    let connection = try connect("unix://cache:word@\(fleet.redis.socketPath)")
     for command in [["FLUSHALL"], ["KEYS", "*"], ["GET", "other"], ["CONFIG", "GET", "*"]] {
       let error = #expect(throws: RedisTierError.self) { try connection.command(command) }
       #expect(error?.code == .accessDenied)

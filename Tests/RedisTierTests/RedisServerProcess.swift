@@ -16,18 +16,26 @@ final class RedisServerProcess: Sendable {
 
   let directory: String
   private let options: [String]
+  private let isSentinel: Bool
   private let process = Mutex<pid_t?>(nil)
 
   var socketPath: String { directory + "/s" }
   var url: String { "unix://" + socketPath }
 
   /// Starts a server and waits until it accepts commands.
-  init(_ options: [String] = []) throws {
+  ///
+  /// - Parameter sentinel: The lines of the configuration of a Sentinel; nil for a server with data.
+  init(_ options: [String] = [], sentinel: String? = nil) throws {
     directory = "/tmp/redis-\(RandomID().text.prefix(12))"
     self.options = options
+    isSentinel = sentinel != nil
     guard mkdir(directory, 0o700) == 0 else { throw TestError("no directory for redis-server") }
+    if let sentinel { try sentinel.write(toFile: configurationPath, atomically: true, encoding: .utf8) }
     try start()
   }
+
+  /// Sentinel changes this file.
+  private var configurationPath: String { directory + "/sentinel.conf" }
 
   deinit {
     kill()
@@ -36,10 +44,10 @@ final class RedisServerProcess: Sendable {
 
   /// Starts the server again after ``kill()``, with the data that it has saved.
   func start() throws {
+    let kind = isSentinel ? [configurationPath, "--sentinel"] : ["--port", "0", "--save", ""]
     let arguments =
-      [
-        Self.program ?? "redis-server", "--port", "0", "--unixsocket", socketPath, "--dir", directory, "--save", "",
-        "--daemonize", "no", "--logfile", directory + "/log",
+      [Self.program ?? "redis-server"] + kind + [
+        "--unixsocket", socketPath, "--dir", directory, "--daemonize", "no", "--logfile", directory + "/log",
       ] + options
     var id = pid_t()
     var pointers = arguments.map { strdup($0) }
@@ -66,7 +74,7 @@ final class RedisServerProcess: Sendable {
   }
 
   func connect() throws -> RedisConnection {
-    try RedisConnection(RedisServer(url: url), password: nil, timeout: .seconds(5))
+    try RedisConnection(.unixSocket(path: socketPath), login: nil, timeout: .seconds(5))
   }
 
   @discardableResult
@@ -82,6 +90,33 @@ final class RedisServerProcess: Sendable {
   /// Stops the server from replying, until ``resume()``. It keeps accepting connections.
   func suspend() { process.withLock { if let id = $0 { _ = Glibc.kill(id, SIGSTOP) } } }
   func resume() { process.withLock { if let id = $0 { _ = Glibc.kill(id, SIGCONT) } } }
+}
+
+/// Connects to the server of a URL, or to the primary that its Sentinels name.
+func connect(_ url: String, tls: RedisTLS = RedisTLS(), timeout: Duration = .seconds(5)) throws -> RedisConnection {
+  try FleetAddress(url: url, name: "default", tls: tls, timeout: timeout).connect()
+}
+
+/// A port that no program uses now.
+func freePort() throws -> UInt16 {
+  let descriptor = socket(AF_INET, CInt(SOCK_STREAM.rawValue), 0)
+  defer { close(descriptor) }
+  return try bindToLoopback(descriptor)
+}
+
+/// Binds a TCP socket to a free port of 127.0.0.1, and returns the port.
+func bindToLoopback(_ descriptor: CInt) throws -> UInt16 {
+  var address = sockaddr_in()
+  address.sin_family = sa_family_t(AF_INET)
+  address.sin_addr.s_addr = UInt32(INADDR_LOOPBACK).bigEndian
+  var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+  let status = withUnsafeMutablePointer(to: &address) {
+    $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+      bind(descriptor, $0, length) == 0 ? getsockname(descriptor, $0, &length) : -1
+    }
+  }
+  guard status == 0 else { throw TestError("no port") }
+  return UInt16(bigEndian: address.sin_port)
 }
 
 struct TestError: Error {

@@ -13,15 +13,11 @@ package struct FleetConsole: Sendable {
   ///
   /// - Parameters:
   ///   - url: The server, as for `RedisTier`.
-  ///   - fleetName: The name of the fleet.
-  ///   - password: Returns the password for Redis; nil uses that of the URL, if there is one.
+  ///   - configuration: The name of the fleet, and how to connect. Other settings are not used.
   /// - Throws: `RedisTierError` with the code `invalidConfiguration`.
   package init(
-    url: String, fleetName: String = "default", password: (@Sendable () throws -> String)? = nil
+    url: String, configuration: RedisTier.Configuration = RedisTier.Configuration()
   ) throws(RedisTierError) {
-    var configuration = RedisTier.Configuration()
-    configuration.fleetName = fleetName
-    configuration.password = password
     fleet = try configuration.fleet(url: url)
   }
 

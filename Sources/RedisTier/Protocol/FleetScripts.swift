@@ -36,13 +36,15 @@ enum FleetScripts {
   ///   and names of commands. Some versions of Redis refuse to check a command with fewer arguments.
   private static func permissionCheck(_ commands: String) -> String {
     """
-    if not redis.acl_check_cmd then return redis.error_reply('ERR this server is older than Redis 7.0') end
+    if not redis.acl_check_cmd then return redis.error_reply('FEATURE redis.acl_check_cmd in scripts, since Redis 7.0') end
     for _, allowed in ipairs({\(commands)}) do
       local words = {'', allowed[1] or nil}
       for _ = 1, allowed[2] do words[#words + 1] = '0' end
       for i = 3, #allowed do
         words[1] = allowed[i]
-        if not redis.acl_check_cmd(unpack(words)) then
+        local isKnown, isAllowed = pcall(redis.acl_check_cmd, unpack(words))
+        if not isKnown then return redis.error_reply("FEATURE the command '" .. allowed[i] .. "'") end
+        if not isAllowed then
           return redis.error_reply("NOPERM this user may not run the '" .. allowed[i] .. "' command on the fleet's keys")
         end
       end

@@ -114,6 +114,7 @@ final class FollowerSession {
     let reply = try FleetScripts.renew.run(
       keys: settings.controlKeys, settings.controlArguments(run: run) + arguments, on: connection
     ).asElements(atLeast: 9)
+    try connection.checkPrimary(timeout: settings.configuration.commandTimeout)
     guard let state = State(rawValue: try reply[3].asText()) else {
       throw RedisTierError(.badReply, "a renewal was answered by an unknown state")
     }
@@ -281,27 +282,5 @@ final class FollowerSession {
   func leave() throws(RedisTierError) {
     _ = try FleetScripts.leave.run(
       keys: settings.controlKeys, settings.controlArguments(run: run) + [Array(file.node.text.utf8)], on: connection)
-  }
-}
-
-extension RedisConnection {
-  /// The ID of the server's process, from `INFO`.
-  ///
-  /// - Throws: `RedisTierError` if the server is a replica or still loads its data.
-  func serverRun(timeout: Duration? = nil) throws(RedisTierError) -> [UInt8] {
-    let text = try command(["INFO"], timeout: timeout).asText()
-    var run: [UInt8]?
-    for line in text.split(whereSeparator: \.isNewline) {
-      switch line {
-      case "role:slave", "loading:1":
-        throw RedisTierError(.wrongRole, "the Redis server is a replica, or still loads its data")
-      case "redis_mode:sentinel":
-        throw RedisTierError(.wrongRole, "the server is a Sentinel, which stores nothing")
-      default:
-        if line.hasPrefix("run_id:") { run = Array(line.dropFirst(7).utf8) }
-      }
-    }
-    guard let run, !run.isEmpty else { throw RedisTierError(.badReply, "the server does not tell its run_id") }
-    return run
   }
 }

@@ -64,6 +64,7 @@ final class PurgePoster: Sendable {
         // After W the machines that have not renewed are no longer registered.
         unconfirmedCount = hasWaited ? max(pending.count, unconfirmedCount) : pending.count
         if pending.isEmpty && isMature || hasWaited {
+          try current.connection.checkPrimary(timeout: self.timeout(until: deadline))
           idle.withLock { $0 = current }
           return FleetPurgeResult(
             confirmedCount: max(0, posted.nodes.count - unconfirmedCount), expiredLeaseCount: unconfirmedCount)
@@ -89,7 +90,7 @@ final class PurgePoster: Sendable {
 
   /// Whether the same error is expected until a setting is changed.
   private static func isLasting(_ error: RedisTierError) -> Bool {
-    [.otherFleetSettings, .accessDenied, .cluster].contains(error.code)
+    [.otherFleetSettings, .accessDenied, .cluster, .missingFeature].contains(error.code)
   }
 
   // MARK: Steps

@@ -7,12 +7,14 @@ enum FleetAccess {
   /// The variable of the environment with the password.
   static let passwordVariable = "URLCACHE_REDIS_PASSWORD"
 
-  static let urlForms = "redis://[USER@]HOST[:PORT] or unix://[USER@]/PATH/OF/SOCKET"
+  static let urlText = """
+    URL is redis://[USER@]HOST[:PORT], unix://[USER@]/PATH/OF/SOCKET, or with all Sentinels and the name of the primary
+    redis+sentinel://[USER@]HOST[:PORT],HOST[:PORT].../NAME. With rediss instead of redis, connections use TLS.
+    """
 
   static let passwordText = """
     The password for Redis is read from the file of --password-file, or from the variable
     \(passwordVariable). It is not accepted on the command line, where other users can read it.
-    hiredis has no TLS; use a local TLS proxy with a Unix socket.
     """
 
   /// The variable of the environment with the secret of the fleet.
@@ -37,6 +39,20 @@ enum FleetAccess {
     Option(
       name: "password-file", placeholder: "FILE",
       help: "A file with the password for Redis in its first line."),
+    Option(name: "sentinel-user", placeholder: "USER", help: "The user for Sentinels."),
+    Option(
+      name: "sentinel-password-file", placeholder: "FILE",
+      help: "A file with the password for Sentinels in its first line."),
+    Option(
+      name: "redis-ca-file", placeholder: "FILE",
+      help: "The certificates that are trusted for Redis and Sentinels, in PEM format; the system's by default."),
+    Option(
+      name: "redis-certificate", placeholder: "FILE",
+      help: "The client certificate for Redis and Sentinels, in PEM format."),
+    Option(name: "redis-key", placeholder: "FILE", help: "The key of the client certificate, without a password."),
+    Option(
+      name: "redis-server-name", placeholder: "NAME",
+      help: "The name in the certificates of Redis and Sentinels; that of the host by default."),
   ]
 
   /// Creates the console of the fleet that a command line names.
@@ -44,9 +60,9 @@ enum FleetAccess {
   /// - Parameter url: The server.
   /// - Throws: `UsageError` for an unusable URL or name; `ToolError` if the password cannot be read.
   static func console(_ url: String, _ arguments: Arguments) throws -> FleetConsole {
-    let password = try passwordReader(arguments)
+    let configuration = try configuration(arguments)
     do throws(RedisTierError) {
-      let console = try FleetConsole(url: url, fleetName: name(arguments), password: password)
+      let console = try FleetConsole(url: url, configuration: configuration)
       guard !console.hasPasswordInURL else {
         throw RedisTierError(
           .invalidConfiguration,
@@ -72,9 +88,7 @@ enum FleetAccess {
     }
     let console = try console(url, arguments)
     let secret = try secret(arguments)
-    var configuration = RedisTier.Configuration()
-    configuration.fleetName = name(arguments)
-    configuration.password = try passwordReader(arguments)
+    var configuration = try configuration(arguments)
     configuration.lease = try console.lease()
     do throws(RedisTierError) {
       return try RedisTier(url: url, secret: secret, configuration: configuration)
@@ -83,7 +97,26 @@ enum FleetAccess {
     }
   }
 
-  private static func name(_ arguments: Arguments) -> String { arguments.value("name") ?? "default" }
+  /// The settings of ``options``.
+  private static func configuration(_ arguments: Arguments) throws -> RedisTier.Configuration {
+    var configuration = RedisTier.Configuration()
+    configuration.fleetName = arguments.value("name") ?? configuration.fleetName
+    if let password = try password(arguments) { configuration.password = { password } }
+    configuration.sentinelUser = arguments.value("sentinel-user")
+    if let path = arguments.value("sentinel-password-file") {
+      let password = try firstLine(of: path)
+      configuration.sentinelPassword = { password }
+    }
+    configuration.tls.certificateAuthorityFile = arguments.value("redis-ca-file")
+    configuration.tls.serverName = arguments.value("redis-server-name")
+    switch (arguments.value("redis-certificate"), arguments.value("redis-key")) {
+    case (let certificate?, let key?):
+      configuration.tls.clientCertificate = RedisTLS.ClientCertificate(certificateFile: certificate, keyFile: key)
+    case (nil, nil): break
+    case (nil, _?), (_?, nil): throw UsageError("--redis-certificate and --redis-key need each other")
+    }
+    return configuration
+  }
 
   private static func secret(_ arguments: Arguments) throws -> Data {
     guard let path = arguments.value("secret-file") else {
@@ -102,15 +135,14 @@ enum FleetAccess {
     return secret
   }
 
-  private static func passwordReader(_ arguments: Arguments) throws -> (@Sendable () throws -> String)? {
-    guard let text = try password(arguments) else { return nil }
-    return { text }
-  }
-
   private static func password(_ arguments: Arguments) throws -> String? {
     guard let path = arguments.value("password-file") else {
       return ProcessInfo.processInfo.environment[passwordVariable].flatMap { $0.isEmpty ? nil : $0 }
     }
+    return try firstLine(of: path)
+  }
+
+  private static func firstLine(of path: String) throws -> String {
     let text: String
     do {
       text = try String(contentsOfFile: path, encoding: .utf8)

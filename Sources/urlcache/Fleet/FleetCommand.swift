@@ -16,7 +16,7 @@ enum FleetCommand: Command {
         NUMBER   the last purge that it has applied
         LAG      the number of later purges
 
-      URL is \(FleetAccess.urlForms).
+      \(FleetAccess.urlText)
       \(FleetAccess.passwordText)
 
       Nothing is changed. The user of the machines has all needed permissions.

@@ -25,8 +25,9 @@ enum WarmCommand: Command {
       If the run is interrupted, the same command with the same URLs, header fields and directory resumes where it
       stopped, for 12 hours. The position is in $XDG_STATE_HOME/urlcache, by default ~/.local/state/urlcache.
 
-      A directory of a fleet needs --fleet with the URL of Redis, \(FleetAccess.urlForms),
-      and the secret of the fleet. A new directory joins the fleet as another machine.
+      A directory of a fleet needs --fleet with the URL of Redis, and the secret of the fleet. A new directory joins the
+      fleet as another machine.
+      \(FleetAccess.urlText)
       \(FleetAccess.secretText)
       \(FleetAccess.passwordText)
 

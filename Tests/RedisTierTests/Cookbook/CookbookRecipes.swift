@@ -107,6 +107,22 @@ func openMachine(in directory: URL, redis: String, secret: Data) throws -> LMDBU
   return try LMDBURLCache(directory: directory, memoryCapacity: 32 << 20, diskCapacity: 512 << 20, options: options)
 }
 
+func openMachineBehindSentinels(
+  in directory: URL, sentinels: [String], secret: Data, certificates: URL
+) throws -> LMDBURLCache {
+  var configuration = RedisTier.Configuration()
+  configuration.password = { try String(contentsOf: certificates.appendingPathComponent("password"), encoding: .utf8) }
+  configuration.tls.certificateAuthorityFile = certificates.appendingPathComponent("ca.pem").path
+  configuration.tls.clientCertificate = .init(
+    certificateFile: certificates.appendingPathComponent("client.pem").path,
+    keyFile: certificates.appendingPathComponent("client.key").path)
+  // All Sentinels, at least three: a majority of them names the primary.
+  let url = "rediss+sentinel://\(sentinels.joined(separator: ","))/fleet"
+  var options = LMDBURLCache.Options()
+  options.fleet = try RedisTier(url: url, secret: secret, configuration: configuration)
+  return try LMDBURLCache(directory: directory, memoryCapacity: 32 << 20, diskCapacity: 512 << 20, options: options)
+}
+
 /// Responds to each request with a page that is fresh for a minute.
 final class PageStub: URLProtocol {
   override class func canInit(with request: URLRequest) -> Bool { true }

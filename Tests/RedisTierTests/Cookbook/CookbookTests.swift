@@ -238,6 +238,25 @@ struct CookbookTests {
     }
   }
 
+  @Test("A machine connects over TLS to the primary that Sentinel names", .enabled(if: RedisServerProcess.isInstalled))
+  func sentinels() async throws {
+    let (port, sentinelPort) = (try freePort(), try freePort())
+    let redis = try RedisServerProcess(TestCertificates.options(port: port))
+    try redis.command("CONFIG", "SET", "requirepass", "word")
+    let options = TestCertificates.options(port: sentinelPort) + ["--port", "0"]
+    let sentinel = try RedisServerProcess(
+      options, sentinel: "sentinel monitor fleet 127.0.0.1 \(port) 1")
+    let certificates = URL(fileURLWithPath: TestCertificates.directory)
+    try Data("word".utf8).write(to: certificates.appendingPathComponent("password"))
+    try await withOrigin { _, directory in
+      let machine = try openMachineBehindSentinels(
+        in: directory.appendingPathComponent("a"), sentinels: ["127.0.0.1:\(sentinelPort)"],
+        secret: Data(repeating: 7, count: 32), certificates: certificates)
+      #expect(try await machine.purge(.all) != nil)
+    }
+    withExtendedLifetime((redis, sentinel)) {}
+  }
+
   @Test("In a test without a network, the clock of the test decides what is fresh")
   func stub() async throws {
     let directory = FileManager.default.temporaryDirectory.appendingPathComponent("cookbook-\(UUID().uuidString)")

@@ -213,9 +213,12 @@ func runChild(_ arguments: [String]) -> Never {
   case "fleet":
     do {
       let (machine, seed, port, ledgerPath) = (number(), UInt64(number()), number(), next())
-      let (directory, url, logCount) = (next(), next(), number())
+      let (directory, url, certificates, logCount) = (next(), next(), next(), number())
       try FleetMachine(number: machine, seed: seed, port: port, ledgerPath: ledgerPath, machineCount: number())
-        .run(directory: directory, url: url, logCount: logCount, breaking: FleetRule(rawValue: next()))
+        .run(
+          directory: directory, url: url,
+          certificates: certificates.isEmpty ? nil : FleetCertificates(in: certificates), logCount: logCount,
+          breaking: FleetRule(rawValue: next()))
       exit(0)
     } catch {
       fail("\(error)")

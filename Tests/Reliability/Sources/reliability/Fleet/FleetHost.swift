@@ -34,7 +34,7 @@ final class FleetHost: Sendable {
   let number: Int
   let proxy: FleetProxy
   private let directory: String
-  private let arguments: @Sendable (String) -> [String]
+  private let arguments: [String]
   private let environment: [String: String]
   private let process = Mutex<Process>(Process())
   private let isProcessBusy = Atomic(false)
@@ -48,17 +48,14 @@ final class FleetHost: Sendable {
   }
 
   /// - Parameters:
-  ///   - redisDouble: Alters what the machine and Redis exchange; nil for nothing.
-  ///   - arguments: Returns the arguments of the process, for the path of its socket.
-  init(
-    number: Int, directory: String, redisPath: String, redisDouble: RedisDouble?, environment: [String: String],
-    arguments: @escaping @Sendable (String) -> [String]
-  ) {
+  ///   - proxy: The network of the machine.
+  ///   - arguments: The arguments of the process.
+  init(number: Int, directory: String, proxy: FleetProxy, environment: [String: String], arguments: [String]) {
     self.number = number
     self.directory = directory
-    self.environment = environment
+    self.proxy = proxy
+    self.environment = environment.merging(["MACHINE_PORTS": proxy.ports]) { $1 }
     self.arguments = arguments
-    proxy = FleetProxy(path: "\(directory)/n\(number)", to: redisPath, redisDouble)
     start()
   }
 
@@ -66,7 +63,7 @@ final class FleetHost: Sendable {
     process.withLock { process in
       let path = "\(directory)/machine.\(number).\(process.outputPaths.count)"
       process.outputPaths.append(path)
-      process.child = Child.start(arguments(proxy.path), outputPath: path, environment: environment)
+      process.child = Child.start(arguments, outputPath: path, environment: environment)
     }
   }
 

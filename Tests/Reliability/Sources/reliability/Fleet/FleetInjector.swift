@@ -7,17 +7,20 @@ final class FleetInjector: Sendable {
   private let scenario: FleetScenario
   private let hosts: [FleetHost]
   private let redis: FleetRedis
+  private let sentinels: FleetSentinels?
   private let clocks: FleetClocks
   private let ledger: Ledger
   private let running = Atomic(0)
   private let injected = Atomic(0)
 
   init(
-    _ scenario: FleetScenario, _ hosts: [FleetHost], _ redis: FleetRedis, _ clocks: FleetClocks, _ ledger: Ledger
+    _ scenario: FleetScenario, _ hosts: [FleetHost], _ redis: FleetRedis, _ sentinels: FleetSentinels?,
+    _ clocks: FleetClocks, _ ledger: Ledger
   ) {
     self.scenario = scenario
     self.hosts = hosts
     self.redis = redis
+    self.sentinels = sentinels
     self.clocks = clocks
     self.ledger = ledger
   }
@@ -119,7 +122,9 @@ final class FleetInjector: Sendable {
       host.proxy.cut(requests: true, replies: false)
       pause(from: 1.4, upTo: 1.8, &random)
       host.proxy.restore()
-    case .restart, .empty, .oldDump, .suspend, .flush, .flushWhileSlow, .deletedKey, .redisClock: break
+    case .restart, .empty, .oldDump, .suspend, .flush, .flushWhileSlow, .deletedKey, .redisClock, .failover,
+      .primaryKilled, .primarySuspended, .primarySplit:
+      break
     }
   }
 
@@ -130,6 +135,8 @@ final class FleetInjector: Sendable {
     guard !ledger.isOver else { return }
     injected.add(1, ordering: .relaxed)
     let pauseTime = UInt32(random.below(Int(FleetMachine.lease * 2e6)))
+    // Long enough for purges on the new primary, beyond the leases of the earlier one.
+    let failoverPause = FleetMachine.wait * Double(random.below(1500)) / 1000
     switch scenario.redisFaults[random.below(scenario.redisFaults.count)] {
     case .restart: redis.restart(with: .all, pause: pauseTime)
     case .empty: redis.restart(with: .none, pause: pauseTime)
@@ -154,6 +161,10 @@ final class FleetInjector: Sendable {
     case .deletedKey:
       let keys = ["ctl", "log", "acks", "seen", "wait"]
       redis.command("DEL lmuc:{default}:\(keys[random.below(keys.count)])")
+    case .failover: sentinels?.failOver(.ordered, pause: failoverPause)
+    case .primaryKilled: sentinels?.failOver(.killed, pause: failoverPause)
+    case .primarySuspended: sentinels?.failOver(.suspended, pause: failoverPause)
+    case .primarySplit: sentinels?.failOver(.split, pause: failoverPause)
     case .redisClock:
       let steps = [-3600.0, -7, 7, 3600]
       clocks.setWallOffset(steps[random.below(steps.count)], of: hosts.count)

@@ -24,27 +24,37 @@ final class FleetMachine: Sendable {
   /// For how long a purge waits for machines that do not confirm.
   static let wait = lease * 1.25 + 0.25
 
-  static func configuration(logCount: Int) -> RedisTier.Configuration {
+  private static func configuration(logCount: Int, _ certificates: FleetCertificates?) -> RedisTier.Configuration {
     var configuration = RedisTier.Configuration()
     configuration.lease = .milliseconds(Int(lease * 1000))
     configuration.maximumLogCount = logCount
     configuration.objectConnectionCount = 2
     configuration.fetchLockLease = .milliseconds(500)
     configuration.maximumFetchWait = .seconds(1)
+    if let certificates {
+      configuration.tls.certificateAuthorityFile = certificates.authority
+      configuration.tls.clientCertificate = .init(
+        certificateFile: certificates.certificate, keyFile: certificates.keyFile)
+    }
     return configuration
   }
 
   /// Works until the scenario is over or the machine is told to leave, and closes the cache.
   ///
-  /// - Parameter rule: The rule of the protocol that the machine breaks; nil for none.
-  func run(directory: String, url: String, logCount: Int, breaking rule: FleetRule?) throws {
+  /// - Parameters:
+  ///   - certificates: Those of its connections by TLS; nil for connections without.
+  ///   - rule: The rule of the protocol that the machine breaks; nil for none.
+  func run(
+    directory: String, url: String, certificates: FleetCertificates?, logCount: Int, breaking rule: FleetRule?
+  ) throws {
     // A connection that a proxy was just accepting when this process started would never end.
     for descriptor in CInt(3)..<256 { close(descriptor) }
     let isDone = DispatchSemaphore(value: 0)
     do {
       var options = LMDBURLCache.Options()
       let tier = try RedisTier(
-        url: url, secret: Data(repeating: 7, count: 32), configuration: Self.configuration(logCount: logCount))
+        url: url, secret: Data(repeating: 7, count: 32),
+        configuration: Self.configuration(logCount: logCount, certificates))
       options.fleet = rule.map { TierDouble(tier: tier, rule: $0) } ?? tier
       options.usesProcessCookies = false
       options.log = { say("log: \($0)") }

@@ -1,10 +1,60 @@
 import Glibc
 import Synchronization
 
-/// A network between a machine and Redis, which can be cut or slow.
+/// The address of a server on this host.
+enum FleetEndpoint: Sendable {
+  case unix(String)
+  /// A port of 127.0.0.1.
+  case tcp(UInt16)
+
+  func makeSocket() -> CInt {
+    let domain: CInt =
+      switch self {
+      case .unix: AF_UNIX
+      case .tcp: AF_INET
+      }
+    return socket(domain, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+  }
+
+  func withAddress<Result>(_ body: (UnsafePointer<sockaddr>, socklen_t) -> Result) -> Result {
+    switch self {
+    case .unix(let path): return withUnixAddress(path, body)
+    case .tcp(let port):
+      var address = sockaddr_in()
+      address.sin_family = sa_family_t(AF_INET)
+      address.sin_port = port.bigEndian
+      address.sin_addr.s_addr = UInt32(INADDR_LOOPBACK).bigEndian
+      return withUnsafePointer(to: &address) {
+        $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { body($0, socklen_t(MemoryLayout<sockaddr_in>.size)) }
+      }
+    }
+  }
+
+  /// A port that no program uses now.
+  static func freePort() -> UInt16 {
+    let endpoint = FleetEndpoint.tcp(0)
+    let descriptor = endpoint.makeSocket()
+    defer { close(descriptor) }
+    guard endpoint.withAddress({ bind(descriptor, $0, $1) }) == 0 else { fail("no port") }
+    return port(of: descriptor)
+  }
+
+  static func port(of descriptor: CInt) -> UInt16 {
+    var address = sockaddr_in()
+    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+    let status = withUnsafeMutablePointer(to: &address) {
+      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { getsockname(descriptor, $0, &length) }
+    }
+    guard status == 0 else { fail("no port") }
+    return UInt16(bigEndian: address.sin_port)
+  }
+}
+
+/// A network between a machine and servers, which can be cut or slow.
 final class FleetProxy: Sendable {
-  let path: String
   private let network = Network()
+  /// For each TCP server its port and that of the proxy, for `MACHINE_PORTS`.
+  let ports: String
 
   private final class Network: Sendable {
     /// Whether bytes to Redis, and bytes from Redis, are lost.
@@ -15,19 +65,32 @@ final class FleetProxy: Sendable {
     let replyDelay = Atomic(0)
   }
 
-  /// - Parameter double: Alters what passes; nil for nothing.
-  init(path: String, to target: String, _ double: RedisDouble?) {
-    self.path = path
-    let listener = socket(AF_UNIX, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
-    guard withUnixAddress(path, { bind(listener, $0, $1) }) == 0, listen(listener, 64) == 0 else {
-      fail("no socket at \(path)")
+  /// - Parameters:
+  ///   - links: Where the proxy listens, and the server there; nil for a free port.
+  ///   - double: Alters what passes; nil for nothing.
+  init(_ links: [(listens: FleetEndpoint?, server: FleetEndpoint)], _ double: RedisDouble? = nil) {
+    var ports: [String] = []
+    for (listens, server) in links {
+      let endpoint = listens ?? .tcp(0)
+      let listener = endpoint.makeSocket()
+      guard endpoint.withAddress({ bind(listener, $0, $1) }) == 0, listen(listener, 64) == 0 else {
+        fail("no socket at \(endpoint)")
+      }
+      if case .tcp(let port) = server { ports.append("\(port):\(FleetEndpoint.port(of: listener))") }
+      Self.forward(from: listener, to: server, network, double)
     }
-    startThread { [network] in
+    self.ports = ports.joined(separator: ",")
+  }
+
+  private static func forward(
+    from listener: CInt, to target: FleetEndpoint, _ network: Network, _ double: RedisDouble?
+  ) {
+    startThread {
       while case let client = accept(listener, nil, nil), client >= 0 {
         // accept4 is not in Swift's Glibc module.
         _ = fcntl(client, F_SETFD, FD_CLOEXEC)
-        let server = socket(AF_UNIX, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
-        guard connectUnix(server, to: target) else {
+        let server = target.makeSocket()
+        guard target.withAddress({ connect(server, $0, $1) }) == 0 else {
           close(client)
           close(server)
           continue

@@ -1,3 +1,4 @@
+import FoundationEssentials
 import Glibc
 import Synchronization
 
@@ -5,6 +6,8 @@ import Synchronization
 final class FleetRedis: Sendable {
   private let directory: String
   private let environment: [String: String]
+  private let options: [String]
+  private let isSentinel: Bool
   private let child = Mutex<Child?>(nil)
 
   var socketPath: String { directory + "/s" }
@@ -13,18 +16,30 @@ final class FleetRedis: Sendable {
 
   static let program: String? = ["/usr/bin/redis-server", "/usr/local/bin/redis-server"].first { access($0, X_OK) == 0 }
 
-  init(directory: String, environment: [String: String]) {
+  /// - Parameter sentinel: The lines of the configuration of a Sentinel; nil for a server with data.
+  init(directory: String, environment: [String: String], options: [String] = [], sentinel: String? = nil) {
     self.directory = directory
     self.environment = environment
+    self.options = options
+    isSentinel = sentinel != nil
     makeDirectory(directory)
+    if let sentinel {
+      guard FileManager.default.createFile(atPath: configurationPath, contents: Data(sentinel.utf8)) else {
+        fail("no file \(configurationPath)")
+      }
+    }
     start()
   }
+
+  /// Sentinel changes this file.
+  private var configurationPath: String { directory + "/sentinel.conf" }
 
   /// Starts the server with the data of the dump, if there is one, and waits until it replies.
   func start() {
     guard let program = Self.program else { fail("redis-server is not installed; run Scripts/setup") }
     let started = Child.start(
-      ["--port", "0", "--unixsocket", socketPath, "--dir", directory, "--save", "", "--daemonize", "no"],
+      (isSentinel ? [configurationPath, "--sentinel"] : ["--save", ""]) + ["--port", "0", "--unixsocket", socketPath]
+        + ["--dir", directory, "--daemonize", "no"] + options,
       executable: program, outputPath: directory + "/log", environment: environment)
     child.withLock { $0 = started }
     for _ in 0..<4000 {
@@ -50,10 +65,10 @@ final class FleetRedis: Sendable {
     if isOld { rename(dump, oldDump) }
   }
 
-  enum Data { case all, none, old }
+  enum Content { case all, none, old }
 
   /// Kills the server and starts it again with some data.
-  func restart(with data: Data, pause: UInt32) {
+  func restart(with data: Content, pause: UInt32) {
     if data == .all { save() }
     kill()
     usleep(pause)
@@ -68,7 +83,10 @@ final class FleetRedis: Sendable {
 
   /// Sends a command of words and returns the beginning of its reply; nil if there is none within a second.
   @discardableResult
-  func command(_ text: String) -> String? {
+  func command(_ text: String) -> String? { Self.command(text, at: socketPath) }
+
+  /// As ``command(_:)``, for any server on a Unix socket.
+  static func command(_ text: String, at socketPath: String) -> String? {
     let descriptor = socket(AF_UNIX, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
     defer { close(descriptor) }
     guard connectUnix(descriptor, to: socketPath) else { return nil }

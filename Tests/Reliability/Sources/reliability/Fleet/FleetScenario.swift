@@ -6,6 +6,8 @@ enum FleetFault: Sendable {
   case cut, losesReplies, slow, latePost, lateReply
   // Of Redis:
   case restart, empty, oldDump, suspend, flush, flushWhileSlow, deletedKey, redisClock
+  // With Sentinel, each makes another server the primary. The earlier one goes on meanwhile, except if it is killed:
+  case failover, primaryKilled, primarySuspended, primarySplit
 
   /// Whether the fault is one of a machine's network to Redis.
   var isOfNetwork: Bool { (Self.network + [.latePost, .lateReply]).contains(self) }
@@ -33,6 +35,11 @@ struct FleetScenario: Sendable {
   /// Whether the boot clocks of the machines run at rates that differ by up to 19%.
   var hasDrift = false
 
+  /// Whether machines connect to Redis over TLS.
+  var usesTLS = false
+  /// Whether there are two servers, and Sentinels. Implies TLS.
+  var hasSentinels = false
+
   static let all: [FleetScenario] = [
     FleetScenario(name: "machines", machineFaults: FleetFault.machine),
     FleetScenario(name: "network", machineFaults: FleetFault.network, hasDrift: true),
@@ -48,6 +55,14 @@ struct FleetScenario: Sendable {
     FleetScenario(name: "old data", machineFaults: [], maximumFaultCount: 0, redisFaults: [.oldDump], redisPause: 1.2),
     FleetScenario(
       name: "clocks", machineFaults: [.wallClock, .cut, .stop], redisFaults: [.redisClock], hasDrift: true),
+    FleetScenario(
+      name: "tls", machineFaults: [.kill] + FleetFault.network, redisFaults: [.restart, .suspend, .flush],
+      duration: 1.5,
+      hasDrift: true, usesTLS: true),
+    FleetScenario(
+      name: "failover", machineFaults: [.stop, .cut, .slow], maximumFaultCount: 2,
+      redisFaults: [.failover, .primaryKilled, .primarySuspended, .primarySplit], duration: 1.5, redisPause: 3,
+      hasDrift: true, hasSentinels: true),
     FleetScenario(
       name: "together", machineFaults: FleetFault.machine + FleetFault.network + [.wallClock],
       redisFaults: FleetFault.redis + [.redisClock], hasDrift: true),

@@ -72,24 +72,45 @@ struct FleetSeries {
       fail("no origin: \(error)")
     }
     defer { origin.stop() }
-    let redis = FleetRedis(
-      directory: directory + "/redis",
-      environment: clocks.environment(of: machineCount, library: setting.machineLibrary))
+    let variables = clocks.environment(of: machineCount, library: setting.machineLibrary)
+    let certificates =
+      scenario.usesTLS || scenario.hasSentinels ? FleetCertificates(directory: directory + "/certificates") : nil
+    let sentinels =
+      scenario.hasSentinels
+      ? certificates.map { certificates in
+        FleetSentinels(directory: directory + "/redis", certificates: certificates) { ports in
+          variables.merging(["MACHINE_PORTS": ports]) { $1 }
+        }
+      } : nil
+    defer { sentinels?.kill() }
+    let tlsPort = certificates == nil || sentinels != nil ? nil : FleetEndpoint.freePort()
+    let redis =
+      sentinels?.servers[0]
+      ?? FleetRedis(
+        directory: directory + "/redis", environment: variables,
+        options: tlsPort.flatMap { certificates?.options(port: $0) } ?? [])
     defer { redis.kill() }
     let (seed, port, folder) = (setting.seed, origin.port, directory)
     let hosts = (0..<machineCount).map { number in
       if scenario.hasDrift { clocks.setBootRate(number % 2 == 0 ? 915 : 1085, of: number) }
+      let socket = "\(folder)/n\(number)"
+      let (proxy, url): (FleetProxy, String) =
+        if let sentinels {
+          (FleetProxy(sentinels.endpoints.map { (nil, $0) }), sentinels.url)
+        } else if let tlsPort {
+          (FleetProxy([(nil, .tcp(tlsPort))]), "rediss://127.0.0.1:\(tlsPort)")
+        } else {
+          (FleetProxy([(.unix(socket), .unix(redis.socketPath))], RedisDouble(breaking: rule)), "unix://" + socket)
+        }
       return FleetHost(
-        number: number, directory: folder, redisPath: redis.socketPath, redisDouble: RedisDouble(breaking: rule),
-        environment: clocks.environment(of: number, library: setting.machineLibrary)
-      ) {
-        [
-          "fleet", "\(number)", "\(seed)", "\(port)", ledgerPath, "\(folder)/store.\(number)", "unix://\($0)",
-          "\(scenario.logCount)", "\(machineCount)", rule?.rawValue ?? "",
-        ]
-      }
+        number: number, directory: folder, proxy: proxy,
+        environment: clocks.environment(of: number, library: setting.machineLibrary),
+        arguments: [
+          "fleet", "\(number)", "\(seed)", "\(port)", ledgerPath, "\(folder)/store.\(number)", url,
+          certificates?.directory ?? "", "\(scenario.logCount)", "\(machineCount)", rule?.rawValue ?? "",
+        ])
     }
-    let injector = FleetInjector(scenario, hosts, redis, clocks, ledger)
+    let injector = FleetInjector(scenario, hosts, redis, sentinels, clocks, ledger)
     let start = now()
     // First some requests and purges without faults.
     while now() < start + 10, ledger[.purges] < 2 { usleep(10_000) }

@@ -6,7 +6,8 @@
 /// the series notices when it is missing.
 ///
 /// The series breaks no rule by which removals are kept, joined or taken over, because the faults that need them are
-/// rare there. `UnpostedRemovalTests`, `CoalescingTests`, `TakeoverTests` and the model of the protocol have them.
+/// rare there. `UnpostedRemovalTests`, `CoalescingTests`, `TakeoverTests` and the model of the protocol have them. Nor does
+/// it break the rule that a majority of the Sentinels is asked, because no double sees into TLS; `SentinelTests` has it.
 enum FleetRule: String, CaseIterable, Sendable {
   /// A lookup checks the lease.
   case leaseChecked
