@@ -199,7 +199,7 @@ public struct CachingClientResponse<Entry: StoredResponseMetadata & Sendable>: S
 
 extension FreshnessInfo {
   /// Whether the transport has removed the codings of the content of the response with these fields.
-  func isOfDecodedContent(_ fields: HeaderFields) -> Bool {
-    flags.contains(.decoded) && fields.contains("Content-Encoding")
+  package func isOfDecodedContent(_ fields: @autoclosure () -> HeaderFields) -> Bool {
+    flags.contains(.decoded) && fields().contains("Content-Encoding")
   }
 }

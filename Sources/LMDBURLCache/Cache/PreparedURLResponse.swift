@@ -74,7 +74,8 @@ final class PreparedURLResponse: PreparedEntry, @unchecked Sendable {
       head.fields.set("Age", String(provenance.age))
       guard
         let response = HTTPURLResponse.make(
-          url: Self.attachedURL(of: entry) ?? url, head: head, provenance: provenance)
+          url: Self.attachedURL(of: entry) ?? url, head: head, provenance: provenance,
+          isContentDecoded: entry.freshness.isOfDecodedContent(head.fields))
       else { return Self.makeURLResponse(of: entry, askedURL: url) }
       last = ResponseWithAge(provenance: provenance, url: url, response: response)
       return response
@@ -93,7 +94,10 @@ final class PreparedURLResponse: PreparedEntry, @unchecked Sendable {
     if entry.status > 0 {
       var joined = FoundationFields()
       entry.forEachField { joined.append(name: $0, value: $1) }
-      if let response = HTTPURLResponse.make(url: url, status: entry.status, fields: joined.fields) { return response }
+      let response = HTTPURLResponse.make(
+        url: url, status: entry.status, fields: joined.fields,
+        isContentDecoded: entry.freshness.isOfDecodedContent(entry.fields))
+      if let response { return response }
     }
     return URLResponse(
       url: url, mimeType: attachment?.mimeType,

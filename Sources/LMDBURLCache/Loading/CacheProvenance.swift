@@ -89,23 +89,32 @@ extension URLResponse {
   public var cacheProvenance: CacheProvenance? { (self as? DeliveredResponse)?.provenance }
 }
 
-/// A response to a request through the cache, which knows its provenance.
+/// A response of the cache, which knows its provenance, and whether its content is decoded.
 ///
 /// `URLSession` hands the object of its protocol on, and a copy is the object itself.
 ///
-/// `@unchecked Sendable` like its superclass: its own property is constant and `Sendable`.
+/// `@unchecked Sendable` like its superclass: its own properties are constant and `Sendable`.
 class DeliveredResponse: HTTPURLResponse, @unchecked Sendable {
   let provenance: CacheProvenance?
+  /// Whether the transport has decoded the content, so that `Content-Length` is the length of other bytes.
+  let isContentDecoded: Bool
 
   /// Creates a response; nil if Foundation refuses.
-  init?(url: URL, status: Int, fields: [String: String], provenance: CacheProvenance?) {
+  init?(url: URL, status: Int, fields: [String: String], provenance: CacheProvenance?, isContentDecoded: Bool) {
     self.provenance = provenance
+    self.isContentDecoded = isContentDecoded
     super.init(url: url, statusCode: status, httpVersion: "HTTP/1.1", headerFields: fields)
   }
 
   required init?(coder: NSCoder) {
     provenance = nil
+    isContentDecoded = false
     super.init(coder: coder)
+  }
+
+  /// As on Apple's systems, the length of decoded content is unknown, and `Content-Length` stays the origin's.
+  override var expectedContentLength: Int64 {
+    isContentDecoded ? NSURLSessionTransferSizeUnknown : super.expectedContentLength
   }
 
   // Programs without this library can read the archive.

@@ -120,14 +120,25 @@ extension HTTPURLResponse {
   ///
   /// It never refuses the URL and status of a stored response.
   ///
-  /// - Parameter provenance: The provenance of a response to a request through the cache; nil for others.
-  static func make(url: URL, head: ResponseHead, provenance: CacheProvenance? = nil) -> HTTPURLResponse? {
-    guard let provenance else { return make(url: url, status: head.status, fields: head.fields.foundation) }
-    return DeliveredResponse(url: url, status: head.status, fields: head.fields.foundation, provenance: provenance)
+  /// - Parameters:
+  ///   - provenance: The provenance of a response to a request through the cache; nil for others.
+  ///   - isContentDecoded: Whether the transport has decoded the content.
+  static func make(
+    url: URL, head: ResponseHead, provenance: CacheProvenance? = nil, isContentDecoded: Bool
+  ) -> HTTPURLResponse? {
+    make(
+      url: url, status: head.status, fields: head.fields.foundation, provenance: provenance,
+      isContentDecoded: isContentDecoded)
   }
 
-  static func make(url: URL, status: Int, fields: [String: String]) -> HTTPURLResponse? {
-    HTTPURLResponse(url: url, statusCode: status, httpVersion: "HTTP/1.1", headerFields: fields)
+  static func make(
+    url: URL, status: Int, fields: [String: String], provenance: CacheProvenance? = nil, isContentDecoded: Bool
+  ) -> HTTPURLResponse? {
+    guard provenance != nil || isContentDecoded else {
+      return HTTPURLResponse(url: url, statusCode: status, httpVersion: "HTTP/1.1", headerFields: fields)
+    }
+    return DeliveredResponse(
+      url: url, status: status, fields: fields, provenance: provenance, isContentDecoded: isContentDecoded)
   }
 }
 

@@ -166,22 +166,42 @@ final class CachingURLProtocol: URLProtocol {
     if contentByteCount > 0 { await onTaskQueue { $0.noteContentSent(byteCount: Int64(contentByteCount)) } }
     guard inChunks, body.bytes == nil else {
       let body = try await body.collect(upTo: .max)
-      await onTaskQueue(isLast: true) { $0.deliver(response, body: body) }
+      await onTaskQueue(isLast: true) { this in
+        this.noteProgress(Int64(body.count), of: Int64(body.count))
+        this.deliver(response, body: body)
+      }
       return
     }
     let final = FinalResponse.make(response)
     await onTaskQueue { this in
       this.client?.urlProtocol(this, didReceive: final, cacheStoragePolicy: .notAllowed)
     }
+    let expected = response.expectedContentLength
+    var total: Int64 = 0
     var byteCount = 0
     for try await chunk in body {
-      guard await onTaskQueue({ $0.client?.urlProtocol($0, didLoad: chunk) }) else { return }
+      total += Int64(chunk.count)
+      let step = { @Sendable [total] (this: CachingURLProtocol) in
+        this.noteProgress(total, of: expected)
+        this.client?.urlProtocol(this, didLoad: chunk)
+      }
+      guard await onTaskQueue(step) else { return }
       byteCount += chunk.count
       guard byteCount >= Self.deliveryByteCount else { continue }
       byteCount = 0
       await waitForDelegate()
     }
-    await onTaskQueue(isLast: true) { this in final.whileEnding { this.client?.urlProtocolDidFinishLoading(this) } }
+    await onTaskQueue(isLast: true) { [total] this in
+      this.noteProgress(total, of: total)
+      final.whileEnding { this.client?.urlProtocolDidFinishLoading(this) }
+    }
+  }
+
+  /// Shows in the task's progress how much of the body has arrived. Foundation does that for its own protocols alone.
+  private func noteProgress(_ byteCount: Int64, of expected: Int64) {
+    guard let progress = task?.progress else { return }
+    progress.totalUnitCount = expected < byteCount ? -1 : expected
+    progress.completedUnitCount = byteCount
   }
 
   /// Waits until the delegate's queue has run what was added to it.

@@ -73,7 +73,7 @@ struct ChallengeResponder: Sendable {
   private func answer(_ head: ResponseHead, to request: OutgoingRequest, _ login: inout Login) async throws -> String? {
     let url = request.head.url
     guard let space = BasicChallenge(head.fields)?.space(of: url),
-      let response = HTTPURLResponse.make(url: url, head: head)
+      let response = HTTPURLResponse.make(url: url, head: head, isContentDecoded: false)
     else { return nil }
     let stored = storage.flatMap { ProgramCredentials.shared.credential(for: space, in: $0) }
     let proposed = login.hasTried(stored, for: space) ? nil : stored

@@ -23,7 +23,10 @@ final class FinalResponse: DeliveredResponse, @unchecked Sendable {
     }
     var fields: [String: String] = [:]
     for case (let name as String, let value as String) in response.allHeaderFields { fields[name] = value }
-    return FinalResponse(url: url, status: 401, fields: fields, provenance: response.cacheProvenance) ?? response
+    let delivered = response as? DeliveredResponse
+    return FinalResponse(
+      url: url, status: 401, fields: fields, provenance: delivered?.provenance,
+      isContentDecoded: delivered?.isContentDecoded ?? false) ?? response
   }
 
   fileprivate func hideURL(while body: () -> Void) {

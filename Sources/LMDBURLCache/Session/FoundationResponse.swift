@@ -16,7 +16,10 @@ enum FoundationResponse {
     if loaded.isWholeEntry, let entry = loaded.entry {
       return PreparedURLResponse.of(entry).response(of: entry, with: provenance, url: url)
     }
-    guard let response = HTTPURLResponse.make(url: url, head: loaded.head, provenance: provenance) else {
+    guard
+      let response = HTTPURLResponse.make(
+        url: url, head: loaded.head, provenance: provenance, isContentDecoded: loaded.isContentDecoded)
+    else {
       throw URLError(.badServerResponse, "Foundation cannot represent the status or the fields of the response.")
     }
     return response

@@ -30,7 +30,8 @@ struct WillCacheQuery: Sendable {
   func ask(_ proposal: ProposedResponse, _ reply: @escaping @Sendable (ProposedResponse?) -> Void) {
     guard
       let response = HTTPURLResponse.make(
-        url: request.url, head: ResponseHead(status: proposal.status, fields: proposal.fields))
+        url: request.url, head: ResponseHead(status: proposal.status, fields: proposal.fields),
+        isContentDecoded: proposal.freshness.isOfDecodedContent(proposal.fields))
     else { return reply(proposal) }
     let proposed = CachedURLResponse(
       response: response, data: proposal.body, userInfo: nil,
