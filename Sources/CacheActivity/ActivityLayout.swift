@@ -106,6 +106,8 @@ package enum CounterWord: Int, CaseIterable, Sendable {
   case failures
   case opens
 
+  case storedParts = 48
+
   case replaced = 64
   case overCapacity
   // The next number is unused. Files may contain it.

@@ -48,6 +48,8 @@ public struct DirectoryStatistics: Sendable, Hashable {
   public var unansweredRequests: Int { counts[.staleAfter, default: 0] }
   /// Fetches that ended without a response.
   public var originFailures: Int { counts[.originFailures, default: 0] }
+  /// Incomplete responses that were stored: ranges, and the beginnings of bodies that were cut.
+  public var storedParts: Int { counts[.storedParts, default: 0] }
   /// Responses of the origin with a status of 500 or more.
   public var originServerErrors: Int { counts[.originServerErrors, default: 0] }
 

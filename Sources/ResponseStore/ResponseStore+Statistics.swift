@@ -33,7 +33,7 @@ extension ResponseStore {
       sweptEntryCount: sweptEntryCount,
       queuedByteCount: context.queue.withLock { $0.heldByteCount },
       unfinishedBodyCount: unfinishedBodyCount,
-      arrivingByteCount: context.database.bodiesInProgress.byteCount)
+      arrivingByteCount: arrivingByteCount)
   }
 
   /// The counts of all processes that use or used the directory; nil if their file could not be created.
@@ -65,8 +65,20 @@ extension ResponseStore {
     return progress.flatMap { $0 }.map { Int(clamping: $0.examinedCount) } ?? 0
   }
 
-  private var unfinishedBodyCount: Int {
+  /// The number of bodies without a response: those that arrive in any process, and those that are being deleted.
+  package var unfinishedBodyCount: Int {
     read { (transaction) throws(LMDBError) in try context.database.unfinishedBodies(in: transaction).count } ?? 0
+  }
+
+  /// The bytes on disk of these bodies.
+  package var arrivingByteCount: Int {
+    read { (transaction) throws(LMDBError) -> Int in
+      var sum = 0
+      for body in try context.database.unfinishedBodies(in: transaction) {
+        sum += try context.database.byteCount(ofUnfinishedBody: body.bodyID, in: transaction)
+      }
+      return sum
+    } ?? 0
   }
 
   private func committedCounters() -> PersistentCounters? {

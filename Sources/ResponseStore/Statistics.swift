@@ -47,7 +47,7 @@ public struct StoreStatistics: Sendable, Hashable {
   public var queuedByteCount: Int
   /// Bodies without a response, of all processes: those that arrive, and those that are being deleted.
   public var unfinishedBodyCount: Int
-  /// Bytes of the bodies that this process writes while they arrive.
+  /// Bytes on disk of these bodies.
   public var arrivingByteCount: Int
 }
 

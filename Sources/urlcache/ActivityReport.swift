@@ -17,6 +17,7 @@ struct ActivityReport {
       "backgroundRevalidations": .number(counts.backgroundRevalidations),
       "heldOffRequests": .number(counts.heldOffRequests),
       "unansweredRequests": .number(counts.unansweredRequests),
+      "storedParts": .number(counts.storedParts),
       "originFailures": .number(counts.originFailures),
       "originServerErrors": .number(counts.originServerErrors),
       "lookups": .object([
@@ -69,6 +70,14 @@ struct ActivityReport {
       "Bytes",
       "\(Format.bytes(counts.hitByteCount)) from hits, \(Format.bytes(counts.originByteCount)) from the origin",
     ])
+    if counts.heldOffRequests + counts.unansweredRequests > 0 {
+      rows.append([
+        "Stale instead",
+        "\(Format.count(counts.heldOffRequests)) held off after a failure, "
+          + "\(Format.count(counts.unansweredRequests)) because the origin was slow",
+      ])
+    }
+    if counts.storedParts > 0 { rows.append(["Parts stored", Format.count(counts.storedParts)]) }
     if !counts.storageRefusals.isEmpty {
       let refusals = Format.mostFrequentFirst(counts.storageRefusals).prefix(5)
       let texts = refusals.map { "\(Format.visible($0.key)) \(Format.count($0.value))" }

@@ -81,10 +81,9 @@ enum GetCommand: Command {
         template.apply(to: &request)
         for round in 0..<(arguments.has("twice") ? 2 : 1) {
           do {
-            let (result, duration) = try await load(request, cache)
-            mayHaveStored = mayHaveStored || decidingSource(result) != .store
-            if round == 0 { try body.write(result.data) }
-            Output.error(line(result, text, duration, asJSON: arguments.has("json")))
+            let load = try await load(request, cache, to: round == 0 ? body : nil)
+            mayHaveStored = mayHaveStored || decidingSource(load.result) != .store
+            Output.error(line(load, text, asJSON: arguments.has("json")))
           } catch let error as URLError {
             fail(text, CacheAccess.sentence(for: error))
             isComplete = false
@@ -104,11 +103,35 @@ enum GetCommand: Command {
     return isComplete && isSafe ? .success : .failure
   }
 
-  private static func load(_ request: URLRequest, _ cache: LMDBURLCache) async throws -> (LoadResult, Duration) {
+  private struct Load {
+    let result: LoadResult
+    let bodyByteCount: Int
+    /// Without writing the output.
+    let duration: Duration
+  }
+
+  private static func load(_ request: URLRequest, _ cache: LMDBURLCache, to output: OutputFile?) async throws -> Load {
     let clock = ContinuousClock()
-    let start = clock.now
-    let result = try await cache.load(request)
-    return (result, clock.now - start)
+    var start = clock.now
+    var byteCount = 0
+    var outputError: (any Error)?
+    let result = try await cache.load(request) { body, response in
+      let total = response.expectedContentLength
+      var bar = ProgressBar("Fetching", sharesTerminal: output?.isStandardOutput ?? false)
+      for try await chunk in body {
+        let arrival = clock.now
+        // The response is stored also if the reader of the output is gone.
+        if outputError == nil {
+          do { try output?.write(chunk) } catch { outputError = error }
+        }
+        start += clock.now - arrival
+        byteCount += chunk.count
+        bar.update(doneByteCount: byteCount, total: total > 0 ? Int(total) : nil)
+      }
+      bar.end()
+    }
+    if let outputError { throw outputError }
+    return Load(result: result, bodyByteCount: byteCount, duration: clock.now - start)
   }
 
   private static func fail(_ url: String, _ reason: String) {
@@ -117,9 +140,10 @@ enum GetCommand: Command {
 
   // MARK: The line
 
-  private static func line(_ result: LoadResult, _ text: String, _ duration: Duration, asJSON: Bool) -> String {
+  private static func line(_ load: Load, _ text: String, asJSON: Bool) -> String {
+    let result = load.result
     let status = (result.response as? HTTPURLResponse)?.statusCode ?? 0
-    let microseconds = Int(duration / .microseconds(1))
+    let microseconds = Int(load.duration / .microseconds(1))
     let text = Format.withoutUser(text)
     let url = result.response.url?.textWithoutUserInformation ?? text
     guard !asJSON else {
@@ -127,7 +151,7 @@ enum GetCommand: Command {
         "url": .string(text), "finalURL": .string(url), "status": .number(status),
         "source": .string(word(decidingSource(result))),
         "age": .number(result.age), "timeToLive": .seconds(result.timeToLive),
-        "microseconds": .number(microseconds), "bodyByteCount": .number(result.data.count),
+        "microseconds": .number(microseconds), "bodyByteCount": .number(load.bodyByteCount),
         "reason": .string(result.reason.id), "refusal": result.storageRefusal.map { .string($0.id) } ?? .null,
         "cachingRules": .array(result.cachingRules.map { .string($0) }),
         "redirects": .array(

@@ -5,6 +5,7 @@ import Glibc
 final class OutputFile {
   private let descriptor: CInt
   private let name: String
+  var isStandardOutput: Bool { descriptor == STDOUT_FILENO }
   /// The temporary file and the file that it replaces; nil if the output is written directly.
   private var replacement: (path: String, target: String, hasName: Bool)?
   /// Whether to truncate the file before the first byte.

@@ -46,12 +46,23 @@ struct ProgressBar: ~Copyable {
   ///
   /// - Parameter note: A text after the count.
   mutating func update(done: Int, total: Int, note: @autoclosure () -> String = "") {
+    update { title in Self.line(title, done: done, total: total) + note() }
+  }
+
+  /// Updates the bar of a transfer.
+  ///
+  /// - Parameter total: The number of bytes; nil if it is unknown.
+  mutating func update(doneByteCount: Int, total: Int?) {
+    update { title in Self.line(title, doneByteCount: doneByteCount, total: total) }
+  }
+
+  private mutating func update(_ text: (_ title: String) -> String) {
     guard isEnabled, case let now = ContinuousClock.now, now >= nextUpdate else { return }
     nextUpdate = now + Self.interval
     if !isShown { Self.eraseWhenInterrupted() }
     isShown = true
     // A line that the terminal wraps could not be erased.
-    let line = (Self.line(title, done: done, total: total) + note()).prefix(Screen.size(of: terminal).columns - 1)
+    let line = text(title).prefix(Screen.size(of: terminal).columns - 1)
     Output.write("\(Self.erasure)\(line)", toTerminal: terminal)
   }
 
@@ -71,11 +82,22 @@ struct ProgressBar: ~Copyable {
 
   /// Formats like `Checking [#####               ]  25% (1,000 of 4,000)`.
   static func line(_ title: String, done: Int, total: Int) -> String {
+    "\(bar(title, done: done, total: total)) (\(Format.count(min(max(done, 0), max(total, 0)))) of \(Format.count(total)))"
+  }
+
+  /// Formats like `Fetching [#####               ]  25% (12 MiB of 48 MiB)`, or `Fetching 12 MiB`.
+  static func line(_ title: String, doneByteCount: Int, total: Int?) -> String {
+    guard let total else { return "\(title) \(Format.bytes(doneByteCount))" }
+    let bar = bar(title, done: doneByteCount, total: total)
+    return "\(bar) (\(Format.bytes(doneByteCount)) of \(Format.bytes(total)))"
+  }
+
+  private static func bar(_ title: String, done: Int, total: Int) -> String {
     let width = 20
     let done = min(max(done, 0), max(total, 0))
     let filled = total > 0 ? done * width / total : width
     let percent = total > 0 ? done * 100 / total : 100
     let bar = String(repeating: "#", count: filled).padded(to: width)
-    return "\(title) [\(bar)] \(String(percent).aligned(to: 3))% (\(Format.count(done)) of \(Format.count(total)))"
+    return "\(title) [\(bar)] \(String(percent).aligned(to: 3))%"
   }
 }

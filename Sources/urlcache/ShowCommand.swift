@@ -9,10 +9,11 @@ enum ShowCommand: Command {
     usage: ["DIR URL [--header FIELD]... [--method METHOD] [--partition NAME] [--shared|--private] [OPTION]..."],
     discussion: """
       Shows all variants that the cache in DIR stores for URL: status, age and freshness, validators, the request fields
-      in the Vary key, tags, sizes, the record on disk with its checksums, and all header fields. The cache has only a
-      digest of most request fields. '*' marks the variant that a request with the given header fields would select.
-      Without --header, Accept-Language is "en", and User-Agent is that of this tool. Each body is read once, to compare
-      its checksum. Responses that a process has stored but not yet committed are not shown.
+      in the Vary key, tags, sizes, which bytes a part has, the record on disk with its checksums, and all header
+      fields. The cache has only a digest of most request fields. '*' marks the variant that a request with the given
+      header fields would select. Without --header, Accept-Language is "en", and User-Agent is that of this tool. Each
+      body is read once, to compare its checksum. Responses that a process has stored but not yet committed are not
+      shown.
 
       With --method QUERY or POST, shows the variants of the query with the content in --data or --data-file and the media
       type in --content-type, \(RequestContent.defaultType) by default. 'urlcache list --url URL'
@@ -97,6 +98,7 @@ private struct VariantDetails {
     rows.append(["Vary key", vary.isEmpty ? "-" : Format.visible(vary.joined(separator: "; "))])
     if !tags.isEmpty { rows.append(["Tags", Format.visible(tags.joined(separator: ", "))]) }
     rows.append(["Body", "\(Format.bytes(response.bodyByteCount)), \(place)"])
+    if let part { rows.append(["Part", part]) }
     rows.append(["Header", Format.bytes(record.headerByteCount)])
     if let count = record.attachmentByteCount { rows.append(["Attachment", Format.bytes(count)]) }
     rows.append(["Row", "\(record.rowID), after removal \(record.removalSequence)"])
@@ -133,6 +135,7 @@ private struct VariantDetails {
       "tags": .array(tags.map { .string($0) }),
       "bodyByteCount": .number(response.bodyByteCount),
       "isBodyInRecord": .bool(record.isBodyInline),
+      "part": part.map { .string($0) } ?? .null,
       "headerByteCount": .number(record.headerByteCount),
       "attachmentByteCount": .number(record.attachmentByteCount),
       "row": .number(record.rowID),
@@ -150,6 +153,12 @@ private struct VariantDetails {
   private var windows: [(name: String, seconds: Double)] {
     [("stale-while-revalidate", freshness.staleWhileRevalidate), ("stale-if-error", freshness.staleIfError)]
       .filter { $0.1 >= 0 }
+  }
+
+  /// Which bytes of the complete body are stored; nil if all are.
+  private var part: String? {
+    guard freshness.flags.contains(.incomplete) else { return nil }
+    return variant.response.fields.first("Content-Range").map { Format.visible(FieldText.displayed($0)) } ?? "unknown"
   }
 
   private var validators: [(name: String, value: String)] {

@@ -10,7 +10,7 @@ enum StatsCommand: Command {
       Shows the number of responses in the cache in DIR, their size and the size on disk, the capacity, and when the
       oldest and the newest response were stored. The cache maintains these numbers, so this is fast for any number of
       responses. Purged responses count until they are deleted. If a purge or a lower capacity is still being applied,
-      shows how much is left.
+      shows how much is left. If large bodies arrive in any process, shows how many, and how much of them is on disk.
 
       The counts of requests are those of all processes that use or used the cache, since the time that is shown. They
       begin at zero if their file is lost or corrupt. One in 64 hits is timed.
@@ -132,6 +132,8 @@ private struct Numbers {
       "excessByteCount": .number(directory.excessByteCount),
       "pendingPurgeCount": .number(directory.pendingPurgeCount),
       "examinedForPurgesCount": .number(directory.examinedForPurgesCount),
+      "unfinishedBodyCount": .number(directory.unfinishedBodyCount),
+      "arrivingByteCount": .number(directory.arrivingByteCount),
       "oldestStoredAt": .date(storedTimes?.lowerBound),
       "newestStoredAt": .date(storedTimes?.upperBound),
       "activity": activity?.json ?? .null,
@@ -166,6 +168,14 @@ private struct Numbers {
         "Purges",
         "\(Format.count(pendingPurgeCount)) whose responses are still to be deleted or marked; "
           + "\(Format.count(directory.examinedForPurgesCount)) examined so far",
+      ])
+    }
+    let unfinishedBodyCount = directory.unfinishedBodyCount
+    if unfinishedBodyCount > 0 {
+      rows.append([
+        "Unfinished bodies",
+        "\(Format.count(unfinishedBodyCount)), arriving or being deleted: "
+          + "\(Format.bytes(directory.arrivingByteCount)) on disk",
       ])
     }
     if let details, !details.statuses.isEmpty {

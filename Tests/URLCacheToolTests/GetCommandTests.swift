@@ -58,7 +58,7 @@ struct GetCommandTests {
   @Test("A body that is too large is not stored, and get, explain and stats say so")
   func tooLarge() throws {
     let origin = try LoopbackOrigin { _ in
-      Reply(200, [("Cache-Control", "max-age=600")], body: Data(repeating: 65, count: 2 << 20)).chunked()
+      Reply(200, [("Cache-Control", "max-age=600")], body: Data(repeating: 65, count: 6 << 20)).chunked()
     }
     defer { origin.stop() }
     let tool = try Tool()
@@ -67,11 +67,11 @@ struct GetCommandTests {
     let result = try tool.run(["get", url, "--directory", directory, "--output", tool.path("body")])
     #expect(result.status == 0)
     #expect(result.errors.contains("  not stored (body-too-large)  "))
-    #expect(result.errors.contains("the body is larger than 1048576 bytes"))
+    #expect(result.errors.contains("the body is larger than 5242880 bytes"))
     let explanation = try tool.run("explain", directory, url).output
     #expect(
       explanation.contains(
-        "body-too-large (RFC 9111 3): the body is larger than the cache stores; the limit is 1.0 MiB\n"))
+        "body-too-large (RFC 9111 3): the body is larger than the cache stores; the limit is 5.0 MiB\n"))
     #expect(try tool.run("stats", directory).output.contains("body-too-large 1"))
     let text = try tool.run("stats", directory, "--prometheus").output
     #expect(text.contains("/cache\",rule=\"body-too-large\"} 1\n"))

@@ -1,5 +1,6 @@
 import Foundation
 import HTTPCaching
+import LoopbackOrigin
 import ResponseStore
 import Testing
 
@@ -79,6 +80,27 @@ struct ShowCommandTests {
     }
   }
 
+  @Test("show names the bytes of a part, which a cut transfer left")
+  func part() throws {
+    let origin = try LoopbackOrigin { _ in
+      Reply(
+        200, [("Cache-Control", "max-age=600"), ("ETag", "\"1\"")], body: Data(repeating: 65, count: 4 << 20)
+      ).cut(.inBody(after: 2_000_000))
+    }
+    defer { origin.stop() }
+    let tool = try Tool()
+    let directory = try tool.makeCache([Tool.Stored(url: Self.url)], capacity: 64 << 20)
+    let url = origin.url("/large").absoluteString
+    #expect(try tool.run("get", url, "--directory", directory, "--output", tool.path("body")).status == 1)
+    let shown = try tool.run("show", directory, url)
+    #expect(shown.output.contains(/Part +bytes 0-\d+\/4194304\n/))
+    let variants = try #require(try tool.run("show", directory, url, "--json").json()["variants"] as? [[String: Any]])
+    #expect((variants.first?["part"] as? String)?.hasSuffix("/4194304") == true)
+    #expect(try tool.run("stats", directory).output.contains("Parts stored"))
+    let whole = try tool.run("show", directory, Self.url, "--json").json()["variants"] as? [[String: Any]]
+    #expect(whole?.first?["part"] is NSNull)
+  }
+
   @Test("show --json has the documented keys")
   func showJSON() throws {
     let tool = try Tool()
@@ -90,7 +112,7 @@ struct ShowCommandTests {
     #expect(
       Set(variants[0].keys) == [
         "isSelected", "queryContent", "status", "storedAt", "updatedAt", "receivedAt", "age", "lifetime", "timeToLive",
-        "staleWindows", "flags", "validators", "vary", "tags", "bodyByteCount", "isBodyInRecord",
+        "staleWindows", "flags", "validators", "vary", "tags", "bodyByteCount", "isBodyInRecord", "part",
         "headerByteCount", "attachmentByteCount", "row",
         "removalSequence", "headerChecksum", "bodyChecksum", "fields",
       ])

@@ -228,6 +228,7 @@ extension CachingClient {
     } else {
       fetch.storageReport.decideStored(proposal.freshness)
       counters.stored.count()
+      if proposal.freshness.flags.contains(.incomplete) { counters.activity.add(1, .storedParts) }
       counters.activity.observers.emit(
         .stored(url: plan.request.head.url.textWithoutUserInformation, byteCount: proposal.storedByteCount))
     }

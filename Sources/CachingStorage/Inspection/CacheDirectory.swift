@@ -170,6 +170,12 @@ public final class CacheDirectory: Sendable {
   /// The number of responses that were examined so far for these purges; 0 if the deletion has not begun.
   public var examinedForPurgesCount: Int { store.sweptEntryCount }
 
+  /// The number of bodies without a response: those that arrive in any process, and those that are being deleted.
+  public var unfinishedBodyCount: Int { store.unfinishedBodyCount }
+
+  /// The bytes on disk of these bodies.
+  public var arrivingByteCount: Int { store.arrivingByteCount }
+
   /// Calls `body` with each stored response until it returns false.
   ///
   /// The responses to queries (RFC 10008) that an unsafe request has invalidated are among them until they are evicted.

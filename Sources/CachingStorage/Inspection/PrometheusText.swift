@@ -93,6 +93,9 @@ extension PrometheusText {
     counter(
       "urlcache_unanswered_requests", "Stale responses because the origin had not responded in time.",
       counts.unansweredRequests)
+    counter(
+      "urlcache_stored_parts", "Incomplete responses that were stored: ranges, and beginnings of bodies that were cut.",
+      counts.storedParts)
     counter("urlcache_origin_failures", "Fetches that ended without a response.", counts.originFailures)
     counter("urlcache_origin_server_errors", "Responses with a status of 500 or more.", counts.originServerErrors)
     counter(
@@ -124,7 +127,7 @@ extension PrometheusText {
   /// Adds the contents of a store.
   mutating func addContents(
     entryCount: Int, payloadByteCount: Int, diskByteCount: Int, capacityByteCount: Int, excessByteCount: Int,
-    pendingPurgeCount: Int
+    pendingPurgeCount: Int, unfinishedBodyCount: Int, arrivingByteCount: Int
   ) {
     gauge("urlcache_entries", "Stored responses.", entryCount)
     gauge("urlcache_payload_bytes", "Bytes of the stored records.", payloadByteCount)
@@ -132,6 +135,8 @@ extension PrometheusText {
     gauge("urlcache_capacity_bytes", "The disk capacity.", capacityByteCount)
     gauge("urlcache_excess_bytes", "Bytes on disk above 110% of the capacity.", excessByteCount)
     gauge("urlcache_pending_purges", "Purges whose responses are hidden but not yet deleted.", pendingPurgeCount)
+    gauge("urlcache_unfinished_bodies", "Bodies on disk that arrive, or are being deleted.", unfinishedBodyCount)
+    gauge("urlcache_unfinished_body_bytes", "Bytes on disk of these bodies.", arrivingByteCount)
   }
 }
 
@@ -143,7 +148,8 @@ extension CacheDirectory {
     var document = PrometheusText(labels: [("directory", path)])
     document.addContents(
       entryCount: entryCount, payloadByteCount: payloadByteCount, diskByteCount: diskByteCount,
-      capacityByteCount: capacityByteCount, excessByteCount: excessByteCount, pendingPurgeCount: pendingPurgeCount)
+      capacityByteCount: capacityByteCount, excessByteCount: excessByteCount, pendingPurgeCount: pendingPurgeCount,
+      unfinishedBodyCount: unfinishedBodyCount, arrivingByteCount: arrivingByteCount)
     if let statistics { document.add(statistics) }
     return document.text
   }
@@ -166,7 +172,8 @@ extension ResponseCache {
       document.addContents(
         entryCount: disk.entryCount, payloadByteCount: disk.payloadByteCount, diskByteCount: disk.diskByteCount,
         capacityByteCount: diskCapacity, excessByteCount: disk.excessByteCount,
-        pendingPurgeCount: disk.pendingRemovalCount)
+        pendingPurgeCount: disk.pendingRemovalCount, unfinishedBodyCount: disk.unfinishedBodyCount,
+        arrivingByteCount: disk.arrivingByteCount)
     }
     if let counts = statistics.directory { document.add(counts) }
     return document.text

@@ -47,12 +47,32 @@ extension LMDBURLCache {
   /// - Throws: The errors of ``data(for:)``.
   /// - Complexity: As ``data(for:)``; a response that is not a hit costs one more lookup.
   public func load(_ request: URLRequest) async throws -> LoadResult {
+    try await load(request, readsBodyInPieces: false) { body, _ in try await body.collect(upTo: .max) }
+  }
+
+  /// Loads a request like ``load(_:)`` without holding all of the body in memory.
+  ///
+  /// - Parameter receive: Receives the body in chunks, and the response. Its errors are thrown unchanged.
+  /// - Returns: The result, with an empty body.
+  package func load(
+    _ request: URLRequest, _ receive: (ResponseBodyStream, URLResponse) async throws -> Void
+  ) async throws -> LoadResult {
+    try await load(request, readsBodyInPieces: true) { body, response in
+      try await receive(body, response)
+      return Data()
+    }
+  }
+
+  private func load(
+    _ request: URLRequest, readsBodyInPieces: Bool, _ read: (ResponseBodyStream, URLResponse) async throws -> Data
+  ) async throws -> LoadResult {
     do {
-      let load = CachedLoad(context: ownContext, cache: self)
+      var load = CachedLoad(context: ownContext, cache: self)
+      load.readsBodyInPieces = readsBodyInPieces
       let result = try await load.run(load.firstHop(request))
       let (response, urlResponse) = (result.response, try result.urlResponse())
       // A fetched response is stored after its body has been read completely.
-      let data = try await response.body.collect(upTo: .max)
+      let data = try await read(response.body, urlResponse)
       return LoadResult(
         data: data, response: urlResponse, source: response.source, redirects: response.redirects,
         age: response.age, timeToLive: timeToLive(of: response), reason: response.reason,
@@ -79,8 +99,11 @@ extension LMDBURLCache {
 
   /// Loads a request so that its response is stored, and drops each chunk of the body as it arrives.
   ///
+  /// - Parameter progress: Receives the number of bytes in each chunk, from the origin or from a stored part.
   /// - Throws: The errors of ``data(for:)``.
-  package func warm(_ request: URLRequest) async throws -> WarmResult {
+  package func warm(
+    _ request: URLRequest, progress: @Sendable (Int) -> Void = { _ in }
+  ) async throws -> WarmResult {
     do {
       var load = CachedLoad(context: ownContext, cache: self)
       load.readsBodyInPieces = true
@@ -89,7 +112,10 @@ extension LMDBURLCache {
       var byteCount = 0
       if response.source == .network || response.source == .coalesced {
         // A fetched response is stored after its body has been read completely.
-        for try await chunk in response.body { byteCount += chunk.count }
+        for try await chunk in response.body {
+          byteCount += chunk.count
+          progress(chunk.count)
+        }
       }
       return WarmResult(
         source: response.source, status: response.status, byteCount: byteCount, storageRefusal: response.storageRefusal)

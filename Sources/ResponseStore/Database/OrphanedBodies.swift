@@ -59,6 +59,24 @@ extension RecordDatabase {
     return bodies
   }
 
+  /// Returns the size of the chunks of an unfinished body, of which all but the last one have the same size.
+  func byteCount(
+    ofUnfinishedBody bodyID: UInt64, in transaction: borrowing ReadTransaction
+  ) throws(LMDBError) -> Int {
+    try bodies.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+      // Deletion begins with the first chunks.
+      guard try cursor.seek(atOrAfter: ChunkKey(bodyID: bodyID, index: 0)) else { return 0 }
+      let first = try cursor.checkedKey()
+      let firstByteCount = try cursor.withValue { $0.byteCount }
+      let isAtEnd = try !cursor.seek(atOrAfter: BlockTable.key(bodyID: bodyID, row: 0))
+      guard try isAtEnd ? cursor.last() : cursor.previous() else { return 0 }
+      let last = try cursor.checkedKey()
+      guard first.bodyID == bodyID, last.bodyID == bodyID else { return 0 }
+      let lastByteCount = try cursor.withValue { $0.byteCount }
+      return Int(last.index - min(first.index, last.index)) * firstByteCount + lastByteCount
+    }
+  }
+
   /// Records the unfinished bodies that no process writes as orphaned.
   ///
   /// - Parameter isAlone: Whether no other process has the directory open.

@@ -3,6 +3,7 @@ import Foundation
 import FoundationNetworking
 import HTTPCaching
 import LMDBURLCache
+import Synchronization
 
 /// Loads the requests of a list, several at a time.
 struct WarmRunner {
@@ -32,9 +33,20 @@ struct WarmRunner {
     var nextSave = begin + Self.saveInterval
     var done = CompletedPrefix(count: start)
     var printedCount = 0
-    await withTaskGroup(of: (Int, WarmTally.Outcome).self) { group in
+    let received = ReceivedBytes()
+    // Nil from a timer, which refreshes the bar while long bodies arrive.
+    await withTaskGroup(of: (Int, WarmTally.Outcome)?.self) { group in
       var next = start
       var runningCount = 0
+      func addTimer() {
+        group.addTask {
+          // Cancellation ends the wait, and then the run.
+          try? await clock.sleep(for: .milliseconds(250))
+          return nil
+        }
+      }
+      addTimer()
+      defer { group.cancelAll() }
       while true {
         while runningCount < jobCount, next < requests.count, !Task.isCancelled {
           if let rate {
@@ -42,24 +54,30 @@ struct WarmRunner {
             try? await clock.sleep(until: begin + .seconds(Double(next - start) / Double(rate)))
             if Task.isCancelled { break }
           }
-          group.addTask { [index = next] in (index, await load(requests[index])) }
+          group.addTask { [index = next] in (index, await load(requests[index], received)) }
           next += 1
           runningCount += 1
         }
-        guard let (index, outcome) = await group.next() else { return }
-        runningCount -= 1
-        tally.add(outcome)
-        if case .cancelled = outcome { continue }
-        done.insert(index)
-        if case .failed(let reason) = outcome {
-          printedCount += 1
-          bar.hide()
-          if printedCount <= Self.printedFailureCount {
-            Output.error("urlcache warm: \(Format.shortened(Format.withoutUser(requests[index].url))): \(reason).\n")
+        guard runningCount > 0, let finished = await group.next() else { return }
+        if let (index, outcome) = finished {
+          runningCount -= 1
+          tally.add(outcome)
+          if case .cancelled = outcome { continue }
+          done.insert(index)
+          if case .failed(let reason) = outcome {
+            printedCount += 1
+            bar.hide()
+            if printedCount <= Self.printedFailureCount {
+              Output.error("urlcache warm: \(Format.shortened(Format.withoutUser(requests[index].url))): \(reason).\n")
+            }
           }
+        } else if !Task.isCancelled {
+          addTimer()
         }
         let seconds = (clock.now - begin) / .seconds(1)
-        bar.update(done: start + tally.doneCount, total: requests.count, note: note(tally.doneCount, start, seconds))
+        bar.update(
+          done: start + tally.doneCount, total: requests.count,
+          note: note(tally.doneCount, start, seconds, received.count))
         if clock.now >= nextSave {
           nextSave = clock.now + Self.saveInterval
           checkpoint.save(doneCount: done.count, now: Date())
@@ -75,15 +93,16 @@ struct WarmRunner {
     return (tally, isComplete)
   }
 
-  /// Formats the rate and the time left.
-  private func note(_ doneCount: Int, _ start: Int, _ seconds: Double) -> String {
-    guard seconds > 0, doneCount > 0 else { return "" }
+  /// Formats the rate, the time left, and the bytes that have arrived.
+  private func note(_ doneCount: Int, _ start: Int, _ seconds: Double, _ byteCount: Int) -> String {
+    let bytes = byteCount > 0 ? ", \(Format.bytes(byteCount))" : ""
+    guard seconds > 0, doneCount > 0 else { return bytes }
     let rate = Double(doneCount) / seconds
     let left = Double(requests.count - start - doneCount) / rate
-    return " \(Format.count(Int(rate.rounded())))/s, \(Format.duration(left)) left"
+    return " \(Format.count(Int(rate.rounded())))/s, \(Format.duration(left)) left\(bytes)"
   }
 
-  private func load(_ warmRequest: WarmRequest) async -> WarmTally.Outcome {
+  private func load(_ warmRequest: WarmRequest, _ received: ReceivedBytes) async -> WarmTally.Outcome {
     guard let url = URL(string: warmRequest.url), url.isHTTPWithHost else {
       return .failed("This is not an http or https URL with a host")
     }
@@ -92,7 +111,7 @@ struct WarmRunner {
     for (name, value) in warmRequest.fields { request.addValue(value, forHTTPHeaderField: name) }
     for (name, value) in fields { request.setValue(value, forHTTPHeaderField: name) }
     do {
-      let result = try await cache.warm(request)
+      let result = try await cache.warm(request) { received.add($0) }
       switch result.source {
       case .store, .staleStore: return .loaded(result, .fresh)
       case .revalidated: return .loaded(result, .validated)
@@ -107,6 +126,14 @@ struct WarmRunner {
       return Task.isCancelled ? .cancelled : .failed("\(error)")
     }
   }
+}
+
+/// The bytes of bodies that have arrived, of all loads.
+private final class ReceivedBytes: Sendable {
+  private let bytes = Atomic(0)
+  var count: Int { bytes.load(ordering: .relaxed) }
+
+  func add(_ count: Int) { bytes.add(count, ordering: .relaxed) }
 }
 
 /// The number of requests that are completed without a gap from the first one on.

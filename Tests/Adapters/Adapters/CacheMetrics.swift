@@ -9,6 +9,12 @@ final class CacheMetrics: Sendable {
   private let diskByteCount = Gauge(label: "lmdburlcache_disk_bytes")
   private let diskEntryCount = Gauge(label: "lmdburlcache_disk_entries")
   private let queuedByteCount = Gauge(label: "lmdburlcache_queued_bytes")
+  private let unfinishedBodyCount = Gauge(label: "lmdburlcache_unfinished_bodies")
+  private let arrivingByteCount = Gauge(label: "lmdburlcache_unfinished_body_bytes")
+  // Totals of all processes of the directory. They began before this process, which may not add them again.
+  private let heldOffRequests = Gauge(label: "lmdburlcache_directory_held_off_requests")
+  private let unansweredRequests = Gauge(label: "lmdburlcache_directory_unanswered_requests")
+  private let storedParts = Gauge(label: "lmdburlcache_directory_stored_parts")
 
   /// Publishes until the task is cancelled.
   func publish(_ cache: LMDBURLCache, every interval: Duration) async throws {
@@ -36,6 +42,12 @@ final class CacheMetrics: Sendable {
     diskByteCount.record(disk.diskByteCount)
     diskEntryCount.record(disk.entryCount)
     queuedByteCount.record(disk.queuedByteCount)
+    unfinishedBodyCount.record(disk.unfinishedBodyCount)
+    arrivingByteCount.record(disk.arrivingByteCount)
+    guard let directory = statistics.directory else { return }
+    heldOffRequests.record(directory.heldOffRequests)
+    unansweredRequests.record(directory.unansweredRequests)
+    storedParts.record(directory.storedParts)
   }
 
   /// Adds the growth of a total since the last call. A smaller total is that of a store that was reopened.
