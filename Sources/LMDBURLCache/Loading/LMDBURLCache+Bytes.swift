@@ -11,17 +11,16 @@ extension LMDBURLCache {
   /// Returns when the head of the response has arrived, or its first part if a stale response may replace it. Handles
   /// requests, redirects and cookies like ``data(for:)``.
   ///
-  /// - A stored body larger than 1 MiB stays on disk and is read in pieces of 256 KiB on demand. If the response is
-  ///   evicted, removed or replaced in the meantime, reading throws `URLError.networkConnectionLost`. Smaller bodies,
-  ///   and bodies in the memory tier, are returned from memory. The first time that this process reads a large body,
-  ///   this method reads all of it to verify its checksum.
-  /// - A body from the origin that may be stored is collected in memory, up to ``Options/maximumStoredBodyByteCount``,
-  ///   at the origin's speed. It is stored when it is complete. The caller reads the same memory at its own speed.
+  /// - A stored body larger than 1 MiB stays on disk and is read in pieces of 256 KiB on demand, each of which is
+  ///   compared with its checksums. If the response is evicted, removed or replaced in the meantime, reading throws
+  ///   `URLError.networkConnectionLost`. Smaller bodies, and bodies in the memory tier, are returned from memory.
+  /// - A body from the origin that may be stored arrives at the origin's speed, and is written to disk meanwhile if it is
+  ///   larger than 1 MiB. The caller reads it at its own speed.
   /// - A body that is not stored is transferred at the caller's speed; a few hundred kilobytes are buffered.
   /// - Cancelling the task that reads, or releasing the chunks, ends the fetch unless other requests wait for its
-  ///   result.
-  /// - A request that finds an identical one in flight waits until that body is complete, and then gets all of it. A
-  ///   slow reader therefore never delays another request.
+  ///   result or read along.
+  /// - A request that finds an identical one in flight reads along from the first byte. A slow reader never delays
+  ///   another request.
   ///
   /// - Parameter request: Any request; its cache policy is honored.
   /// - Returns: The chunks of the body, which can be read once, and the response. A stored response has an `Age` field.
