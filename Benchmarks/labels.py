@@ -15,6 +15,7 @@ SUITES = {
     "memory": "Memory and descriptors",
     "scale": "Full disk",
     "fleet": "Fleet of machines",
+    "large": "Large bodies",
     "sizes": "Responses in 1 GB",
     "watched": "Hits while `urlcache log` records the requests",
 }
@@ -109,6 +110,17 @@ METRICS = {
     "later miss": "Later miss, p50",
     "later miss, p99": "Later miss, p99",
     "fetches of one URL": "Fetches of one URL",
+    "transfer": "Transfer",
+    "transfer, relative to a file": "Transfer rate relative to a download to a file",
+    "transfer, processor time": "Transfer, CPU time",
+    "transfer, peak memory beyond idle": "Transfer, peak resident memory above idle",
+    "stored bodies": "Stored bodies",
+    "hit, relative to the file": "Hit rate relative to reading the file",
+    "hit, processor time": "Hit, CPU time",
+    "hit, peak memory beyond idle": "Hit, peak resident memory above idle",
+    "100 readers of one transfer, processor time": "100 readers of one transfer, CPU time",
+    "100 readers of one transfer, peak memory beyond idle": "100 readers of one transfer, peak resident memory above idle",
+    "transfers for 100 readers": "Origin requests for 100 readers",
 }
 
 IMPLEMENTATIONS = {
@@ -129,6 +141,11 @@ IMPLEMENTATIONS = {
     "LMDBURLCache.data(for:)": "LMDBURLCache `data(for:)`",
     "CachingClient.respond(to:over:)": "ResponseCache, as values",
     "CachingClient.respond(to:over:), with fields": "ResponseCache, as values, with fields",
+    "LMDBURLCache.bytes(for:)": "LMDBURLCache `bytes(for:)`",
+    "CachingClient.respond(to:over:), 100 readers": "ResponseCache, as values",
+    "nginx proxy_cache": "nginx `proxy_cache`",
+    "read(2) of the file": "`read` of the file in pieces of 256 KB",
+    "CurlTransport to a file": "`CurlTransport` to a file, without a cache",
     "LMDBURLCache.data(for:), watched": "LMDBURLCache `data(for:)`, recorded",
     "LMDBURLCache.data(for:), over URLSession": "LMDBURLCache `data(for:)` over `URLSession`",
     "URLSession, caching": "`URLSession` with LMDBURLCache",

@@ -57,6 +57,7 @@ def targets(rows):
     watched_targets(values, limits)
     scale_targets(values, ratio, limits)
     fleet_targets(values, add)
+    large_targets(values, limits)
     return results
 
 
@@ -200,6 +201,22 @@ def fleet_targets(values, add):
     add("Fetches of one URL", "50 machines, at once", value("fetches of one URL", "50 machines, at once"), 1, False)
     hit = value("cachedResponse", "1 KB, memory", member) - value("cachedResponse", "1 KB, memory")
     add("Local hit in a fleet, beyond one without", "1 KB, memory", hit, 20, False, " ns")
+
+
+def large_targets(values, limits):
+    """Targets for large bodies. Those without rows are left out."""
+    for peer in [VALUES, "LMDBURLCache.bytes(for:)"]:
+        name = implementation(peer)
+        large = lambda measure: values("large", measure, peer)
+        limits(f"Transfer rate relative to a download to a file, {name}", large("transfer, relative to a file"), 0.8,
+               "×", True)
+        limits(f"Transfer, peak resident memory above idle, {name}", large("transfer, peak memory beyond idle"), 24,
+               " MB")
+        limits(f"Hit rate relative to reading the file, {name}", large("hit, relative to the file"), 0.9, "×", True)
+    readers = lambda measure: values("large", measure, VALUES + ", 100 readers")
+    limits("Origin requests for 100 readers", readers("transfers for 100 readers"), 1, "")
+    limits("100 readers of one transfer, peak resident memory above idle",
+           readers("100 readers of one transfer, peak memory beyond idle"), 64, " MB")
 
 
 def scale_targets(values, ratio, limits):

@@ -3,17 +3,17 @@ import Foundation
 let usage = """
   Usage: Bench [--quick] [--output FILE] [--scratch FOLDER] [SUITE...]
 
-  Suites, all but scale, fleet, watched, sizes, profile and shared by default: \(Suite.allCases.map(\.rawValue).joined(separator: " "))
+  Suites, all but scale, fleet, watched, sizes, profile, shared and large by default: \(Suite.allCases.map(\.rawValue).joined(separator: " "))
   --entries COUNT is the number of entries for scale, and --tool FILE the built urlcache for scale and watched.
 
   """
 
 enum Suite: String, CaseIterable {
   case reads, sessions, writes, purge, evict, open, server, misses, memory, churn, scale, fleet, watched, sizes,
-    profile, shared
+    profile, shared, large
 
   /// The suites that run if none is named.
-  static let defaults = allCases.filter { ![.scale, .fleet, .watched, .sizes, .profile, .shared].contains($0) }
+  static let defaults = allCases.filter { ![.scale, .fleet, .watched, .sizes, .profile, .shared, .large].contains($0) }
 
   func run(_ report: Report, _ scratch: Scratch, _ scale: Scale.Options) async throws {
     switch self {
@@ -34,6 +34,7 @@ enum Suite: String, CaseIterable {
     case .shared: try await Fleets(report: report, scratch: scratch).sharedHits()
     case .watched: try Watched(report: report, scratch: scratch, tool: scale.tool).run()
     case .sizes: try Sizes(report: report, scratch: scratch).run()
+    case .large: try await Large(report: report, scratch: scratch).run()
     case .scale: try Scale(report: report, scratch: scratch, options: scale).run()
     }
   }
@@ -48,6 +49,7 @@ func run(_ words: [String]) async throws {
   var rest = words[...]
   if words.first == ScaleWriter.command { return try ScaleWriter.run(Array(words.dropFirst())) }
   if words.first == FleetMachine.command { return try FleetMachine.work(Array(words.dropFirst())) }
+  if words.first == LargeLoad.command { return try await LargeLoad.work(Array(words.dropFirst())) }
   while let word = rest.popFirst() {
     switch word {
     case "--quick": isQuick = true
