@@ -85,6 +85,8 @@ enum GetCommand: Command {
             mayHaveStored = mayHaveStored || decidingSource(load.result) != .store
             Output.error(line(load, text, asJSON: arguments.has("json")))
           } catch let error as URLError {
+            // The part of a body that was cut.
+            mayHaveStored = true
             fail(text, CacheAccess.sentence(for: error))
             isComplete = false
             break
@@ -93,6 +95,7 @@ enum GetCommand: Command {
       }
     } catch {
       outputError = error
+      mayHaveStored = true
     }
     // Finish background revalidation and storing, even if the reader of the output is gone.
     await cache.finishBackgroundWork()

@@ -82,7 +82,8 @@ struct ProgressBar: ~Copyable {
 
   /// Formats like `Checking [#####               ]  25% (1,000 of 4,000)`.
   static func line(_ title: String, done: Int, total: Int) -> String {
-    "\(bar(title, done: done, total: total)) (\(Format.count(min(max(done, 0), max(total, 0)))) of \(Format.count(total)))"
+    let shown = min(max(done, 0), max(total, 0))
+    return "\(bar(title, done: done, total: total)) (\(Format.count(shown)) of \(Format.count(total)))"
   }
 
   /// Formats like `Fetching [#####               ]  25% (12 MiB of 48 MiB)`, or `Fetching 12 MiB`.

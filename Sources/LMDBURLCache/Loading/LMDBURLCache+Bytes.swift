@@ -14,8 +14,8 @@ extension LMDBURLCache {
   /// - A stored body larger than 1 MiB stays on disk and is read in pieces of 256 KiB on demand, each of which is
   ///   compared with its checksums. If the response is evicted, removed or replaced in the meantime, reading throws
   ///   `URLError.networkConnectionLost`. Smaller bodies, and bodies in the memory tier, are returned from memory.
-  /// - A body from the origin that may be stored arrives at the origin's speed, and is written to disk meanwhile if it is
-  ///   larger than 1 MiB. The caller reads it at its own speed.
+  /// - A body from the origin that may be stored arrives at the origin's speed, and is written to disk meanwhile if it
+  ///   is larger than 1 MiB. The caller reads it at its own speed.
   /// - A body that is not stored is transferred at the caller's speed; a few hundred kilobytes are buffered.
   /// - Cancelling the task that reads, or releasing the chunks, ends the fetch unless other requests wait for its
   ///   result or read along.
