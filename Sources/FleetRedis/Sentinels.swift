@@ -3,10 +3,10 @@
 /// A server is the primary if a majority of all Sentinels of the URL names it. So one that lies, or was cut off from
 /// the others during a failover, misleads no machine.
 ///
-/// That is asked again after each renewal of a lease, and at the end of each purge. Sentinels go from one primary to the
-/// next, and two majorities share one. If a purge on one server has ended, its shared Sentinel names another one
-/// only later, hence all leases there begin later; and a lease on an earlier server was renewed before the purge on
-/// the later one was posted, so the purge waits for its end.
+/// That is asked again after each renewal of a lease, and at the end of each purge. Sentinels go from one primary to
+/// the next, and two majorities share one. If a purge on one server has ended, its shared Sentinel names another one
+/// only later, hence all leases there begin later; and a lease on an earlier server was renewed before the purge on the
+/// later one was posted, so the purge waits for its end.
 ///
 /// `@unchecked Sendable`: like its connections, their owner passes it from thread to thread.
 package final class Sentinels: @unchecked Sendable {

@@ -62,8 +62,8 @@ public struct CachingOptions: Sendable, Hashable {
   ///
   /// A request with a shorter time limit waits for half of that limit. Later requests do not join such a fetch.
   public var coalescingTimeout: Duration? = .seconds(10)
-  /// How long a transfer may wait for the storage in all, and for an eighth of its own time; one second by default. Then
-  /// its body is not stored.
+  /// How long a transfer may wait for the storage in all, and for an eighth of its own time; one second by default.
+  /// Then its body is not stored.
   package var storageWaitLimit: Duration = .seconds(1)
   /// Whether 206 responses are stored and combined; true by default (RFC 9111, sections 3.3 and 3.4).
   public var storesPartialContent = true

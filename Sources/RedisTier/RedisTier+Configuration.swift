@@ -39,8 +39,9 @@ extension RedisTier {
 
     /// The maximum time for a lookup in Redis; 40 milliseconds by default. Then the request goes to the origin.
     ///
-    /// It includes connecting, also to Sentinels and by TLS, and waiting for one of the ``objectConnectionCount`` connections. While Redis does not
-    /// reply, the first three lookups of a process take this long; later requests go to the origin at once for a while.
+    /// It includes connecting, also to Sentinels and by TLS, and waiting for one of the ``objectConnectionCount``
+    /// connections. While Redis does not reply, the first three lookups of a process take this long; later requests go
+    /// to the origin at once for a while.
     public var lookupTimeout: Duration = .milliseconds(40)
 
     /// The number of threads, each with a connection, that look up and store shared responses; 4 by default, at least

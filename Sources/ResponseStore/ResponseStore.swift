@@ -164,8 +164,8 @@ public final class ResponseStore: Sendable {
   /// - Parameters:
   ///   - key: The cache key.
   ///   - limit: A complete body of more bytes is left in the store, to be read through ``StoredResponse/storedBody``;
-  ///     nil to copy any body. This process's first read of a record reads a body of at most 1 MiB nevertheless, to verify
-  ///     its checksum; of a larger one it reads the checksums of the blocks.
+  ///     nil to copy any body. This process's first read of a record reads a body of at most 1 MiB nevertheless, to
+  ///     verify its checksum; of a larger one it reads the checksums of the blocks.
   ///   - matches: Whether a variant may be selected; any by default.
   public func lookup(
     _ key: RequestKey, leavingBodiesBeyond limit: Int? = nil, where matches: (VaryKey) -> Bool = { _ in true }

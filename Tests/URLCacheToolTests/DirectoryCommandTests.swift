@@ -48,7 +48,8 @@ struct DirectoryCommandTests {
       Set(json.keys) == [
         "directory", "entryCount", "freshCount", "staleCount", "hostCount", "statuses", "bodyByteCount",
         "payloadByteCount", "diskByteCount", "capacityByteCount", "excessByteCount", "pendingPurgeCount",
-        "examinedForPurgesCount", "unfinishedBodyCount", "arrivingByteCount", "oldestStoredAt", "newestStoredAt", "activity", "processes",
+        "examinedForPurgesCount", "unfinishedBodyCount", "arrivingByteCount", "oldestStoredAt", "newestStoredAt",
+        "activity", "processes",
       ])
     #expect(json["entryCount"] as? Int == 3)
     #expect(json["bodyByteCount"] as? Int == 20_009)

@@ -62,7 +62,7 @@ struct GetCommandTests {
     }
     defer { origin.stop() }
     let tool = try Tool()
-    let directory = try tool.makeCache([Tool.Stored(url: "http://a.example/1")], capacity: 4 << 20)
+    let directory = try tool.makeCache([Tool.Stored(url: "http://a.example/1")], capacity: 20 << 20)
     let url = origin.url("/large").absoluteString
     let result = try tool.run(["get", url, "--directory", directory, "--output", tool.path("body")])
     #expect(result.status == 0)

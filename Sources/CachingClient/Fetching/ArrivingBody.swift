@@ -23,8 +23,8 @@ final class ArrivingBody: Sendable {
   static let keptByteCount = 1 << 20
   /// The number of unread bytes from which a sender waits while the body is passed on.
   static let unreadByteLimit = 256 << 10
-  /// The size of a piece that is written, or read from the destination.
-  private static let writtenByteCount = 1 << 20
+  /// The size of a piece that is written, 16 chunks of the store, or read from the destination.
+  private static let writtenByteCount = 16 * 65_520
   private static let readByteCount = 128 << 10
 
   private enum Mode {

@@ -38,6 +38,12 @@ struct MappedPages {
     }
   }
 
+  /// Returns the offset of a value in the data file; nil if it is not in the map.
+  func offset(of value: UnsafeRawBufferPointer) -> Int? {
+    guard let base = value.baseAddress, base >= start, base + value.count <= start + byteCount else { return nil }
+    return base - start
+  }
+
   /// Advises the kernel about the part of a range that is in the map.
   func advise(_ range: Range<UInt>, _ advice: CInt) {
     let (first, end) = (
@@ -95,18 +101,39 @@ extension LMDBEnvironment {
     pages.advise(0..<UInt.max, MADV_DONTNEED)
   }
 
-  /// Releases the pages of a value like ``releaseResidentPages(in:)``, and the pages next to it that the kernel mapped
-  /// with them. Use it for a large value that was just copied.
+  /// Copies large values by reading the data file, so that their pages are not mapped into this process.
+  ///
+  /// A value in the map costs a page fault for each of its pages, and makes them resident memory of the process.
   ///
   /// - Parameters:
-  ///   - value: Bytes of the map.
-  ///   - transaction: The transaction that found the value.
-  public func releaseResidentPages(of value: UnsafeRawBufferPointer, in transaction: borrowing ReadTransaction) {
-    guard let base = value.baseAddress, let pages = MappedPages(of: self, transaction) else { return }
-    // A page fault maps all pages of a folio in the page cache, including those of adjacent values that were released
-    // earlier. This is the size of the largest folio, and its alignment.
-    let window: UInt = 2 << 20
-    let first = UInt(bitPattern: base)
-    pages.advise(first / window * window..<(first + UInt(value.count) + window - 1) / window * window, MADV_DONTNEED)
+  ///   - values: Values in the map, in the order of the copy.
+  ///   - destination: Memory for all of them.
+  ///   - transaction: The transaction that found the values.
+  /// - Throws: ``LMDBError`` if the file cannot be read. `pread`.
+  public func copyFromFile(
+    _ values: [UnsafeRawBufferPointer], to destination: UnsafeMutableRawPointer,
+    in transaction: borrowing ReadTransaction
+  ) throws(LMDBError) {
+    let pages = MappedPages(of: self, transaction)
+    var position = destination
+    for value in values {
+      if let offset = pages?.offset(of: value) {
+        try read(value.count, at: offset, to: position)
+      } else if let start = value.baseAddress {
+        position.copyMemory(from: start, byteCount: value.count)
+      }
+      position += value.count
+    }
+  }
+
+  private func read(_ byteCount: Int, at offset: Int, to destination: UnsafeMutableRawPointer) throws(LMDBError) {
+    var done = 0
+    while done < byteCount {
+      let count = pread(dataFile.number, destination + done, byteCount - done, off_t(offset + done))
+      if count < 0, errno == EINTR { continue }
+      // The file is as long as the map.
+      guard count > 0 else { throw count < 0 ? .system("pread") : LMDBError(code: .corrupted, function: "pread") }
+      done += count
+    }
   }
 }

@@ -57,8 +57,8 @@ extension LMDBURLCache {
     ///       request.url?.host == "api.example.com" ? .init(lifetime: 60, ignoredQueryParameters: ["token"]) : .init()
     ///     }
     public var overrides: (@Sendable (URLRequest) -> RequestOverrides)?
-    /// The maximum size in bytes of a body that sessions and ``LMDBURLCache/LMDBURLCache/data(for:)`` store; no limit of
-    /// its own by default.
+    /// The maximum size in bytes of a body that sessions and ``LMDBURLCache/LMDBURLCache/data(for:)`` store; no limit
+    /// of its own by default.
     ///
     /// In any case it is a quarter of the disk capacity, or 5% of the memory capacity if that is more. Values below 0
     /// count as 0. A body of more than 1 MiB is written to disk while it arrives. A larger one than this is streamed to

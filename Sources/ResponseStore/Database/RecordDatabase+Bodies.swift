@@ -72,7 +72,8 @@ extension RecordDatabase {
     }
   }
 
-  /// Deletes the chunks and the table of a body, or as many rows as free about `pageCount` pages. Returns true if none is left.
+  /// Deletes the chunks and the table of a body, or as many rows as free about `pageCount` pages. Returns true if none
+  /// is left.
   @discardableResult
   func removeChunks(
     of bodyID: UInt64, pageCount limit: Int = .max, in transaction: borrowing WriteTransaction

@@ -1,5 +1,6 @@
 import CacheModel
 public import FoundationEssentials
+import Glibc
 import HTTPCaching
 import LMDB
 
@@ -64,18 +65,24 @@ extension Reader {
       : range
     do throws(LMDBError) {
       return try read { (transaction) throws(LMDBError) -> Data? in
-        var copy = Data(capacity: copied.count)
+        var parts: [UnsafeRawBufferPointer] = []
         for index in body.chunks.indices(of: copied) {
           guard let chunk = try database.chunk(index, of: body.bodyID, body.chunks, in: transaction) else {
             return nil
           }
           let start = body.chunks.range(index).lowerBound
           let part = copied.clamped(to: body.chunks.range(index))
-          copy.append(
-            contentsOf: UnsafeRawBufferPointer(rebasing: chunk[part.lowerBound - start..<part.upperBound - start]))
-          // Otherwise a large body would become resident memory of this process.
-          database.environment.releaseResidentPages(of: chunk, in: transaction)
+          parts.append(UnsafeRawBufferPointer(rebasing: chunk[part.lowerBound - start..<part.upperBound - start]))
         }
+        guard let memory = malloc(copied.count) else { return nil }
+        do throws(LMDBError) {
+          try database.environment.copyFromFile(parts, to: memory, in: transaction)
+        } catch {
+          free(memory)
+          throw error
+        }
+        // Only now: for a few bytes, `Data` copies them and frees the memory at once.
+        let copy = Data(bytesNoCopy: memory, count: copied.count, deallocator: .free)
         guard verifies else { return copy }
         guard try matchesTable(copy, at: copied.lowerBound, of: body.bodyID, in: transaction) else {
           if body.rowID != 0 { reportCorruptRecord(body.rowID) }

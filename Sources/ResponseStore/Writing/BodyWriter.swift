@@ -40,7 +40,8 @@ final class BodyWriter {
   /// - Returns: False if the body was deleted.
   func append(_ bytes: Data) throws(LMDBError) -> Bool {
     bytes.withUnsafeBytes { checksum.append($0) }
-    rest.append(bytes)
+    // Pieces of whole chunks are not copied.
+    if rest.isEmpty { rest = bytes } else { rest.append(bytes) }
     return try commit(chunkSizes: Array(repeating: chunkByteCount, count: rest.count / chunkByteCount))
   }
 

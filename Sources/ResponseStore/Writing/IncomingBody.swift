@@ -4,10 +4,11 @@ import HTTPCaching
 import LMDB
 import Synchronization
 
-/// A body that is written to a store while it arrives, and becomes visible with ``store(_:for:attachment:askedAt:by:)``.
+/// A body that is written to a store while it arrives, and becomes visible with
+/// ``store(_:for:attachment:askedAt:by:)``.
 ///
-/// Its bytes take disk space within the capacity at once. If this object is released before, they are deleted, and after
-/// a `kill -9` other processes delete them, or the next one that opens the store.
+/// Its bytes take disk space within the capacity at once. If this object is released before, they are deleted, and
+/// after a `kill -9` other processes delete them, or the next one that opens the store.
 ///
 /// `@unchecked Sendable`: `writer` is used by ``write(_:)`` and ``complete()``, whose callers call them one at a time.
 package final class IncomingBody: @unchecked Sendable {

@@ -45,7 +45,7 @@ enum FleetAccess {
       help: "A file with the password for Sentinels in its first line."),
     Option(
       name: "redis-ca-file", placeholder: "FILE",
-      help: "The certificates that are trusted for Redis and Sentinels, in PEM format; the system's by default."),
+      help: "The certificates that are trusted for Redis and Sentinels, in PEM format."),
     Option(
       name: "redis-certificate", placeholder: "FILE",
       help: "The client certificate for Redis and Sentinels, in PEM format."),

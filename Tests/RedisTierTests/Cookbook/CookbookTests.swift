@@ -16,7 +16,7 @@ struct CookbookTests {
     let blocks = article.components(separatedBy: "```swift\n").dropFirst().map { $0.components(separatedBy: "```")[0] }
     let source = try String(contentsOf: folder.appendingPathComponent("CookbookRecipes.swift"), encoding: .utf8)
     #expect(blocks.joined(separator: "\n") == source, "Change Cookbook.md and CookbookRecipes.swift together")
-    #expect(article.components(separatedBy: "\n### ").count - 1 == 11, "The article has eleven recipes")
+    #expect(article.components(separatedBy: "\n### ").count - 1 == 12, "The article has eleven recipes")
   }
 
   @Test("A JSON API is asked once in an hour although it forbids caching")

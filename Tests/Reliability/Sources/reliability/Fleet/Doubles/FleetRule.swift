@@ -6,8 +6,9 @@
 /// the series notices when it is missing.
 ///
 /// The series breaks no rule by which removals are kept, joined or taken over, because the faults that need them are
-/// rare there. `UnpostedRemovalTests`, `CoalescingTests`, `TakeoverTests` and the model of the protocol have them. Nor does
-/// it break the rule that a majority of the Sentinels is asked, because no double sees into TLS; `SentinelTests` has it.
+/// rare there. `UnpostedRemovalTests`, `CoalescingTests`, `TakeoverTests` and the model of the protocol have them. Nor
+/// does it break the rule that a majority of the Sentinels is asked, because no double sees into TLS; `SentinelTests`
+/// has it.
 enum FleetRule: String, CaseIterable, Sendable {
   /// A lookup checks the lease.
   case leaseChecked
