@@ -14,7 +14,6 @@ final class CacheMetrics: Sendable {
   // Totals of all processes of the directory. They began before this process, which may not add them again.
   private let heldOffRequests = Gauge(label: "lmdburlcache_directory_held_off_requests")
   private let unansweredRequests = Gauge(label: "lmdburlcache_directory_unanswered_requests")
-  private let storedParts = Gauge(label: "lmdburlcache_directory_stored_parts")
 
   /// Publishes until the task is cancelled.
   func publish(_ cache: LMDBURLCache, every interval: Duration) async throws {
@@ -47,7 +46,6 @@ final class CacheMetrics: Sendable {
     guard let directory = statistics.directory else { return }
     heldOffRequests.record(directory.heldOffRequests)
     unansweredRequests.record(directory.unansweredRequests)
-    storedParts.record(directory.storedParts)
   }
 
   /// Adds the growth of a total since the last call. A smaller total is that of a store that was reopened.
