@@ -5,7 +5,8 @@ import LMDB
 import SystemFiles
 import Testing
 
-@testable import ResponseStore  // Two steps of the eviction thread, and another process's view of bodies in progress.
+// The size of the live data, and the view of bodies in progress that another process has, are seen only inside.
+@testable import ResponseStore
 
 @Suite("Bodies that are written while they arrive", .timeLimit(.minutes(1)))
 struct IncomingBodyTests {
