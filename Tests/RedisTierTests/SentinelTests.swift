@@ -108,7 +108,9 @@ struct SentinelTests {
     // The earlier primary goes on to accept renewals.
     await wait { Self.epoch(machine) != epoch && machine.hasLease }
     #expect(try servers.other.command("HLEN", "lmuc:{default}:seen").asInteger() == 1)
-    #expect(machine.lines.all.contains { $0.contains("the Sentinels name another server after a failover") })
+    // The machine may ask between the two Sentinels, which then do not agree.
+    let reasons = ["the Sentinels name another server after a failover", "must name one primary"]
+    #expect(machine.lines.all.contains { line in reasons.contains { line.contains($0) } })
   }
 
   @Test("A purge that was posted to an earlier primary is posted to the new one before it returns")
