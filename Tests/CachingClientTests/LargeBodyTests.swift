@@ -222,6 +222,7 @@ struct LargeBodyTests {
   private final class Counter: Sendable {
     private let count = Atomic(0)
 
+    var value: Int { count.load(ordering: .relaxed) }
     func increment() -> Int { count.wrappingAdd(1, ordering: .relaxed).newValue }
   }
 
@@ -365,6 +366,43 @@ struct LargeBodyTests {
     }
     #expect(transport.count == 2)
     #expect(slow.storageRefusal == .writeDropped)
+  }
+
+  /// Is released with the body of a transfer.
+  private final class Token: Sendable {
+    let count: Counter
+    init(_ count: Counter) { self.count = count }
+    deinit { _ = count.increment() }
+  }
+
+  @Test("A transfer ends when the only reader that is left has lost its place")
+  func lastReaderLeftBehind() async throws {
+    let content = Content(byteCount: 6_000_000)
+    let storage = MemoryStorage(placement: { .whileArriving(BadDestination()) })
+    let client = CachingClient(storage: storage, maximumBodyByteCount: 1 << 30)
+    let ended = Counter()
+    let transport = ScriptedTransport { _, _ in
+      let token = Token(ended)
+      return response(content.stream { _ in withExtendedLifetime(token) {} }, length: content.byteCount)
+    }
+    let slow = try await client.respond(to: request(), over: transport)
+    var slowIterator = slow.body.makeAsyncIterator()
+    let begin = try #require(try await slowIterator.next())
+    let fast = Task {
+      let body = try await client.respond(to: request(), over: transport).body
+      var byteCount = 0
+      for try await chunk in body {
+        byteCount += chunk.count
+        if byteCount > 3_000_000 { break }
+      }
+    }
+    try await fast.value
+    var byteCount = begin.count
+    while let chunk = try await slowIterator.next() { byteCount += chunk.count }
+    #expect(byteCount == content.byteCount)
+    // Its own, and the first one, although the response of that is still held.
+    await until { ended.value >= transport.count }
+    withExtendedLifetime(slow) {}
   }
 
   // MARK: Parts

@@ -395,11 +395,17 @@ final class ArrivingBody: Sendable {
       switch step {
       case .chunk(let chunk): return chunk
       case .end: return nil
-      case .failed(let error): throw error
+      case .failed(let error):
+        // The sender must not wait for a reader that has lost its place.
+        leave(number)
+        throw error
       case .read(let destination, let range):
         try Task.checkCancellation()
         let piece = await onBlockingThread { destination.read(range) }
-        guard let piece else { throw ArrivingBodyError.leftBehind }
+        guard let piece else {
+          leave(number)
+          throw ArrivingBodyError.leftBehind
+        }
         let sender = state.withLock { state in
           state.advance(number, by: piece.count)
           return state.takeSender()

@@ -185,7 +185,9 @@ extension CachingClient {
   func readerBody(
     of arriving: ArrivingBody, _ proposal: ProposedResponse, _ plan: Plan, over transport: some Transport
   ) -> ResponseBodyStream {
-    guard let body = arriving.makeBody() else { return .empty }
+    guard let body = arriving.makeBody() else {
+      preconditionFailure("The response is delivered before its body begins")
+    }
     return recovering(body, of: proposal.response, plan, over: transport) { $0 is ArrivingBodyError }
   }
 
