@@ -1,5 +1,5 @@
 import CacheModel
-package import FoundationEssentials
+import FoundationEssentials
 import HTTPCaching
 import LMDB
 import Synchronization
