@@ -95,11 +95,16 @@ let package = Package(
     .target(
       name: "StoreContract", dependencies: ["ResponseStore", "HTTPCaching", "CDiskFaults"], path: "Tests/StoreContract",
       swiftSettings: settings),
+    // The targets of Scripts/fuzz, whose seeds a test uses.
+    .target(
+      name: "Fuzz", dependencies: ["ResponseStore", "HTTPCaching", "StoreContract"], path: "Tests/Fuzz",
+      // The entry point of libFuzzer.
+      exclude: ["Corpus", "Entry.swift", "RESULTS.md"], swiftSettings: settings),
     .testTarget(
       name: "ResponseStoreTests",
       dependencies: [
         "ResponseStore", "CacheModel", "CacheActivity", "HTTPCaching", "LMDB", "SystemFiles", "CXXHash", "CDiskFaults",
-        "StoreContract",
+        "StoreContract", "Fuzz",
       ],
       // Directories in released storage formats, which the tests copy.
       exclude: ["Golden"], swiftSettings: settings),
