@@ -447,6 +447,69 @@ struct LargeBodyTests {
     }
   }
 
+  @Test("If the rest is cut as well, the part grows until it is complete")
+  func partThatGrows() async throws {
+    try await withCache { cache in
+      let client = CachingClient(cache)
+      let content = Self.content
+      let starts = Mutex<[Int]>([])
+      let transport = ScriptedTransport { request, _ in
+        let start =
+          request.head.fields["Range"].flatMap { Int($0.dropFirst("bytes=".count).dropLast()) } ?? 0
+        starts.withLock { $0.append(start) }
+        let body = content.stream(start..<content.byteCount) {
+          if $0 >= start + 1_500_000 { throw Unreachable() }
+        }
+        guard start > 0 else { return response(body) }
+        let fields: HeaderFields = [
+          "Cache-Control": "max-age=600", "ETag": "\"1\"", "Content-Length": "\(content.byteCount - start)",
+          "Content-Range": "bytes \(start)-\(content.byteCount - 1)/\(content.byteCount)",
+        ]
+        return IncomingResponse(head: ResponseHead(status: 206, fields: fields), body: body)
+      }
+      for _ in 0..<3 {
+        let response = try await client.respond(to: request(), over: transport)
+        await #expect(throws: Unreachable.self) { _ = try await content.check(response.body) }
+      }
+      let last = try await client.respond(to: request(), over: transport)
+      #expect(try await content.check(last.body) == content.byteCount)
+      let received = starts.withLock { $0 }
+      #expect(received.count == 4)
+      #expect(received.first == 0)
+      #expect(zip(received, received.dropFirst()).allSatisfy { $1 - $0 >= 1_500_000 }, "\(received)")
+      let hit = try #require(client.storedResponse(to: request()))
+      #expect(try await content.check(hit.body) == content.byteCount)
+    }
+  }
+
+  @Test("If the rest is cut before its first byte, the whole response is requested and stored")
+  func restWithoutBytes() async throws {
+    try await withCache { cache in
+      let client = CachingClient(cache)
+      let content = Self.content
+      let transport = ScriptedTransport { request, number in
+        guard request.head.fields.contains("Range") else {
+          return response(content.stream { if number == 1, $0 > 3 << 20 { throw Unreachable() } })
+        }
+        let start = Int(request.head.fields["Range"]?.dropFirst("bytes=".count).dropLast() ?? "") ?? 0
+        let fields: HeaderFields = [
+          "Cache-Control": "max-age=600", "ETag": "\"1\"", "Content-Length": "\(content.byteCount - start)",
+          "Content-Range": "bytes \(start)-\(content.byteCount - 1)/\(content.byteCount)",
+        ]
+        return IncomingResponse(
+          head: ResponseHead(status: 206, fields: fields), body: content.stream { _ in throw Unreachable() })
+      }
+      let first = try await client.respond(to: request(), over: transport)
+      await #expect(throws: Unreachable.self) { _ = try await content.check(first.body) }
+      let second = try await client.respond(to: request(), over: transport)
+      #expect(try await content.check(second.body) == content.byteCount)
+      #expect(second.storage == .stored)
+      #expect(transport.requests.map { $0.head.fields.contains("Range") } == [false, true, false])
+      let hit = try #require(client.storedResponse(to: request()))
+      #expect(try await content.check(hit.body) == content.byteCount)
+    }
+  }
+
   @Test("A cut body is not kept without a strong validator, or if the origin serves no ranges")
   func noPart() async throws {
     try await withCache { cache in

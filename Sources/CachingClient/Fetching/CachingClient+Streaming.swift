@@ -154,11 +154,18 @@ extension CachingClient {
     let isCancelled = error is CancellationError || Task.isCancelled
     if transfer.isStored {
       var beginning: ProposedResponse?
-      if !isCancelled, transfer.destination != nil {
+      let extendsPart = plan.entry?.freshness.flags.contains(.incomplete) == true
+      let hasWrongSize = if case CachingClientError.incompleteBody = error { true } else { false }
+      if extendsPart, hasWrongSize, let entry = plan.entry {
+        // The next request is then for the complete response.
+        await storage.remove(entry, for: plan.request)
+      } else if !isCancelled, extendsPart || transfer.destination != nil {
         beginning = part(of: proposal, receivedByteCount: transfer.receivedByteCount, declared, plan)
       }
-      if var beginning, let writing = transfer.writing, await arriving.waitUntilStored(by: writing) {
+      if let writing = transfer.writing, await !arriving.waitUntilStored(by: writing) { beginning = nil }
+      if var beginning {
         beginning.arrivedBody = transfer.destination
+        if transfer.destination == nil { beginning.body = arriving.collected() }
         let key = storeProposal(beginning, plan, in: fetch)
         if let cleanUp = cleanUp(after: beginning, plan, storedAt: key, in: fetch) { await cleanUp() }
       } else {

@@ -58,9 +58,10 @@ extension CachingClient {
   /// Delivers the stored part and then the missing part as it arrives, or the reverse, and stores the complete
   /// response.
   ///
-  /// If the missing part is cut or has another size, the stored part is removed, so that the next request is for the
-  /// complete response. An origin that fails to send a range may never send it. If the reader has no byte of the
-  /// missing part yet, it receives the rest from such a request at once.
+  /// If the missing part is cut, what has arrived of it extends the stored part. If the reader has no byte of it yet, it
+  /// receives the rest from a request for the complete response at once: an origin that fails to send a range may never
+  /// send it. If neither is possible, or the missing part has another size than it said, the stored part is removed, so
+  /// that the next request is for the complete response.
   ///
   /// - Returns: `false` if the request does not receive the complete body, because of its own conditions.
   private func stream(
@@ -83,11 +84,13 @@ extension CachingClient {
     let deliveredByteCount = isAfterStored ? entry.bodyByteCount : 0
     let rest = (isAfterStored ? received : ResponseBodyStream(joining: [received, stored])).replacedIfItFails {
       error, receivedByteCount in
-      await self.storage.remove(entry, for: plan.request)
-      guard receivedByteCount == 0,
-        let rest = try await self.rest(of: completion, after: deliveredByteCount, entry, plan, over: transport)
-      else { throw error }
-      return rest
+      // A request that failed says nothing of the stored part.
+      let whole: ResponseBodyStream? =
+        receivedByteCount == 0
+        ? try await self.rest(of: completion, after: deliveredByteCount, entry, plan, over: transport) : nil
+      if let whole { return whole }
+      if receivedByteCount == 0 || !isAfterStored { await self.storage.remove(entry, for: plan.request) }
+      throw error
     }
     await streamBody(
       isAfterStored ? ResponseBodyStream(joining: [stored, rest]) : rest, into: arriving,
@@ -210,9 +213,8 @@ extension CachingClient {
   func part(
     of proposal: ProposedResponse, receivedByteCount: Int, _ declared: DeclaredLength, _ plan: Plan
   ) -> ProposedResponse? {
-    // A complete response that is stored can be validated, which may cost less than the rest.
     guard case .exactly(let length) = declared, proposal.status == 200,
-      plan.entry.map({ $0.freshness.flags.contains(.incomplete) }) ?? true,
+      plan.entry.map({ isReplaced($0, byPartOf: proposal, receivedByteCount) }) ?? true,
       let beginning = PartialContent.beginning(
         ofResponseWith: proposal.fields, proposal.freshness, byteCount: receivedByteCount, completeLength: length)
     else { return nil }
@@ -221,6 +223,16 @@ extension CachingClient {
     part.fields = beginning.fields
     part.freshness = beginning.freshness
     return part
+  }
+
+  /// Whether a part of a cut response replaces what is stored.
+  private func isReplaced(
+    _ entry: Storage.Entry, byPartOf proposal: ProposedResponse, _ receivedByteCount: Int
+  ) -> Bool {
+    // A complete response can be validated, which may cost less than the rest.
+    guard entry.freshness.flags.contains(.incomplete) else { return false }
+    return receivedByteCount > entry.bodyByteCount
+      || !PartialContent.isPart(entry, ofResponseWith: proposal.fields, proposal.freshness)
   }
 
   /// A part and a stored response are not combined if the result is larger.
