@@ -73,6 +73,15 @@ extension RequestOutcome {
 }
 
 /// An event as the words of its slot, after the sequence number and the checksum.
+///
+/// | Word | Contents |
+/// |---|---|
+/// | 0 | the time in microseconds since 1970 |
+/// | 1 | the PID in 32 bits, the status in 16, the outcome in 8; bit 56 if the URL is cut; the length of the digest above |
+/// | 2 | the age and the TTL in seconds, 32 bits each; the TTL is −2³¹ if unknown |
+/// | 3, 4 | the size of the body in bytes, and the duration in nanoseconds |
+/// | 5 | the lengths of the method and the rule in 8 bits each, of the URL in 16; the size of a query's content in 32 |
+/// | 6 to 61 | the bytes of the method, the rule, the digest and the URL |
 struct EventWords {
   static let wordCount = 62
   /// The position of the text: method, rule, digest of the content, and URL.

@@ -8,7 +8,10 @@ import SystemFiles
 /// The state of a machine in its fleet: a file that all processes of the machine map.
 ///
 /// The first page has the words of ``FleetFileLayout``. The ``UnpostedRemovals`` follow, and then a ring of the latest
-/// purges, in slots of 512 bytes. Only the follower's process writes, except at opening, in ``revokeLease()``, and in
+/// purges, in slots of 512 bytes: the number, with that of the epoch in the upper 16 bits; the size of the removal in
+/// 16 bits, the lower half of the number in 32, the epoch in 16; the ID; the removal.
+///
+/// Only the follower's process writes, except at opening, in ``revokeLease()``, and in
 /// ``UnpostedRemovals/announce(_:)`` and ``UnpostedRemovals/handOver(_:)``. A process that was suspended while it
 /// followed may go on at any step after another one has taken over, so each step is harmless then.
 ///

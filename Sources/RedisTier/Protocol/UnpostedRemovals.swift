@@ -13,7 +13,8 @@ import SystemFiles
 /// A received removal stays until each machine obeys it, or its lease has ended. If another epoch begins before, the
 /// log may have lost it, and it is pending again. So it reaches the other machines even if its process has ended.
 ///
-/// Bit sets show the used slots. A removal is complete when its bit is set in `pending` or `received`.
+/// Bit sets show the used slots. A removal is complete when its bit is set in `pending` or `received`. A slot has the
+/// time of the announcement, or 0 if the follower is to post it; the size of the removal; its ID; the removal.
 struct UnpostedRemovals {
   /// Bit sets have one word for 64 slots.
   private static let wordCount = 64
