@@ -17,7 +17,7 @@ from targets import targets
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 HERE = os.path.dirname(os.path.abspath(__file__))
-# The chart of the article "Scale".
+# The chart of the article "Sizing".
 GROWTH_CHART = "Sources/LMDBURLCache/LMDBURLCache.docc/Resources/scale-growth.svg"
 OWN = ("ResponseStore", "LMDBURLCache")
 
