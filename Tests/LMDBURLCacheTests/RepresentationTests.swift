@@ -139,6 +139,7 @@ struct RepresentationTests {
         let decoded = try await Way.data.load(range, caches)
         #expect(decoded.0 == Data("hello".utf8))
         #expect(decoded.1.status == 200)
+        #expect(decoded.1.cacheProvenance?.reason == .fresh)
         let encoded = try await Way.undecoded.load(range, caches)
         #expect(encoded.0 == Self.gzipped.prefix(10))
         #expect(encoded.1.status == 206)

@@ -79,6 +79,16 @@ struct ExplainCommandTests {
     #expect(text.contains("\nResult    answered from the cache with status 200, stale; the origin is not asked\n"))
   }
 
+  @Test("A range takes a part of the stored body, several ranges get the whole one", arguments: [true, false])
+  func ranges(isOne: Bool) throws {
+    let range = isOne ? "bytes=0-1" : "bytes=0-1,3-4"
+    let (text, json) = try explain([Self.stored(["Cache-Control": "max-age=86400"])], "--header", "Range: \(range)")
+    #expect(outcome(json) == ["hit", isOne ? "range" : "fresh"])
+    let checks = try #require(json["checks"] as? [[String: Any]])
+    #expect(checks.last { $0["applies"] as? Bool == true }?["rule"] as? String == (isOne ? "range" : "fresh"))
+    #expect(text.contains("with status \(isOne ? 206 : 200), fresh"))
+  }
+
   @Test("For a URL without a stored response, explain says so")
   func miss() throws {
     let (text, json) = try explain([Tool.Stored(url: "http://b.example/")])

@@ -80,13 +80,6 @@ extension PreparedResponse {
     case .unsatisfiableRange(let length, let age, let rule):
       self.init(form: .unsatisfiableRange(completeLength: length), status: 416, body: .empty, age: age, rule: rule)
     case .partial(let range, let age, _, let rule):
-      // If the transport decoded the stored content, the range counts other bytes than the stored ones. A server may
-      // ignore ranges (RFC 9110 section 14.2), so such a request receives the complete response.
-      guard !stored.freshness.flags.contains(.decoded) || !stored.fields.contains("Content-Encoding") else {
-        guard !stored.freshness.flags.contains(.incomplete) else { return nil }
-        self.init(form: .whole, status: stored.status, body: wholeBody(), age: age, rule: rule)
-        return
-      }
       guard let positions = PartialContent.bodyRange(of: range, in: stored), let part = body(positions) else {
         return nil
       }

@@ -27,15 +27,18 @@ struct PreconditionEvaluation {
     if trace.check(.clientIsCurrent, clientIsCurrent(stored)) {
       return .notModified(age: age, revalidateInBackground: revalidatesInBackground, .clientIsCurrent)
     }
-    guard trace.check(.range, range != .none && ifRangeHolds(stored), rangeFigures) else { return whole(age) }
-    switch range.resolved(length: stored.bodyByteCount) {
+    let isHonored = range != .none && !hasDecodedContent(stored) && ifRangeHolds(stored)
+    switch isHonored ? range.resolved(length: stored.bodyByteCount) : .unknown {
     case .span(let span):
+      trace.conclude(.range, rangeFigures)
       return .partial(span, age: age, revalidateInBackground: revalidatesInBackground, .range)
     case .outside:
-      trace.conclude(.rangeOutside)
+      trace.conclude(.rangeOutside, rangeFigures)
       return .unsatisfiableRange(completeLength: stored.bodyByteCount, age: age, .rangeOutside)
-    // For several ranges the field may be ignored (9110 14.2), which is cheaper than a request to the origin.
-    case .unknown: return whole(age)
+    // Several ranges may be ignored, too, which is cheaper than a request to the origin.
+    case .unknown:
+      _ = trace.check(.range, false, rangeFigures)
+      return whole(age)
     }
   }
 
@@ -48,7 +51,7 @@ struct PreconditionEvaluation {
   private func part(_ stored: some StoredResponseMetadata, _ range: RangeRequest, _ age: Int) -> ReuseDecision {
     // HEAD needs the head of the complete response, which an incomplete response lacks.
     guard request.method == "GET" else { return forward(.partLacksRange) }
-    if range == .none || !ifRangeHolds(stored) { return forward(.completePart) }
+    if range == .none || hasDecodedContent(stored) || !ifRangeHolds(stored) { return forward(.completePart) }
     if range == .multiple { return forward(.multipleRanges) }
     guard case .span(let span) = range.resolved(length: PartialContent.completeLength(of: stored)),
       PartialContent.bodyRange(of: span, in: stored) != nil
@@ -82,6 +85,12 @@ struct PreconditionEvaluation {
     // 9111 4.3.2: without Last-Modified, use Date or the time of receipt, which `freshness.date` contains.
     let modified = stored.fields.single("last-modified").flatMap { HTTPDate.parse($0, now: now) }
     return (modified ?? stored.freshness.date) <= since
+  }
+
+  /// Whether the transport decoded the stored content. A range counts other bytes than its, and may be ignored (9110
+  /// 14.2).
+  private func hasDecodedContent(_ stored: some StoredResponseMetadata) -> Bool {
+    stored.freshness.flags.contains(.decoded) && stored.fields.contains("content-encoding")
   }
 
   /// Whether `If-Range` holds, by strong comparison and exact dates (9110 13.1.5). Otherwise the range is ignored.
