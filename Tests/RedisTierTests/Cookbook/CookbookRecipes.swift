@@ -1,7 +1,6 @@
 import Foundation
 import FoundationNetworking
 import LMDBURLCache
-import RedisTier
 
 func openWithHourLongResponses(of host: String, in directory: URL) throws -> LMDBURLCache {
   var options = LMDBURLCache.Options()
@@ -86,41 +85,6 @@ func report(on url: URL, through cache: LMDBURLCache) async throws -> String {
   let result = try await cache.load(URLRequest(url: url))
   let refusal = result.storageRefusal.map { "not stored: \($0)" } ?? "stored or from the cache"
   return "\(url.path) from \(result.source.rawValue), \(refusal)"
-}
-
-func warm(_ cache: LMDBURLCache, with urls: [URL]) async -> Int {
-  await withTaskGroup(of: Bool.self) { group in
-    var (next, successCount) = (urls.makeIterator(), 0)
-    func addTask(_ url: URL) { group.addTask { (try? await cache.data(from: url)) != nil } }
-    for _ in 0..<4 { if let url = next.next() { addTask(url) } }
-    while let isSuccess = await group.next() {
-      if isSuccess { successCount += 1 }
-      if let url = next.next() { addTask(url) }
-    }
-    return successCount
-  }
-}
-
-func openMachine(in directory: URL, redis: String, secret: Data) throws -> LMDBURLCache {
-  var options = LMDBURLCache.Options()
-  options.fleet = try RedisTier(url: redis, secret: secret)
-  return try LMDBURLCache(directory: directory, memoryCapacity: 32 << 20, diskCapacity: 512 << 20, options: options)
-}
-
-func openMachineBehindSentinels(
-  in directory: URL, sentinels: [String], secret: Data, certificates: URL
-) throws -> LMDBURLCache {
-  var configuration = RedisTier.Configuration()
-  configuration.password = { try String(contentsOf: certificates.appendingPathComponent("password"), encoding: .utf8) }
-  configuration.tls.certificateAuthorityFile = certificates.appendingPathComponent("ca.pem").path
-  configuration.tls.clientCertificate = .init(
-    certificateFile: certificates.appendingPathComponent("client.pem").path,
-    keyFile: certificates.appendingPathComponent("client.key").path)
-  // All Sentinels, at least three: a majority of them names the primary.
-  let url = "rediss+sentinel://\(sentinels.joined(separator: ","))/fleet"
-  var options = LMDBURLCache.Options()
-  options.fleet = try RedisTier(url: url, secret: secret, configuration: configuration)
-  return try LMDBURLCache(directory: directory, memoryCapacity: 32 << 20, diskCapacity: 512 << 20, options: options)
 }
 
 /// Responds to each request with a page that is fresh for a minute.
