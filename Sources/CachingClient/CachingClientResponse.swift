@@ -163,8 +163,8 @@ public struct CachingClientResponse<Entry: StoredResponseMetadata & Sendable>: S
   /// The head for a server that passes ``body`` on: ``head`` with the fields that are true for these bytes.
   ///
   /// There are no fields of the connection with the origin, such as `Transfer-Encoding`. For decoded content, there is
-  /// no `Content-Encoding`, `Content-Length` and `Content-Digest` (RFC 9530), and a strong `ETag` is weak, because it
-  /// names the coded bytes (RFC 9110, section 8.8.1).
+  /// no `Content-Encoding`, no `Content-Length` and no digest of the coded bytes (RFC 9530 and its predecessors), and a
+  /// strong `ETag` is weak, because it names the coded bytes (RFC 9110, section 8.8.1).
   ///
   /// - Complexity: As ``head``.
   public var deliveredHead: ResponseHead {
@@ -172,7 +172,9 @@ public struct CachingClientResponse<Entry: StoredResponseMetadata & Sendable>: S
     // Stored fields are without them.
     if entry == nil { head.fields = head.fields.withoutHopByHop() }
     guard isContentDecoded else { return head }
-    for name in ["Content-Encoding", "Content-Length", "Content-Digest"] { head.fields.remove(name) }
+    for name in ["Content-Encoding", "Content-Length", "Content-Digest", "Repr-Digest", "Digest", "Content-MD5"] {
+      head.fields.remove(name)
+    }
     if let tag = head.fields["ETag"], tag.hasPrefix("\"") { head.fields.set("ETag", "W/" + tag) }
     return head
   }

@@ -197,12 +197,16 @@ struct ResponseCacheTests {
     }
   }
 
+  private static let digests = ["Content-Digest", "Repr-Digest", "Digest", "Content-MD5"]
+
   @Test("The delivered head is true for decoded content, on each way", arguments: [true, false])
   func decoded(decodes: Bool) async throws {
     // "hello", compressed by gzip.
     let coded = try #require(Data(base64Encoded: "H4sIAAAAAAACA8tIzcnJBwCGphA2BQAAAA=="))
     let origin = try LoopbackOrigin { request in
-      let fields = [("Cache-Control", "max-age=600"), ("Content-Encoding", "gzip"), ("ETag", "\"1\"")]
+      let fields =
+        [("Cache-Control", "max-age=600"), ("Content-Encoding", "gzip"), ("ETag", "\"1\"")]
+        + Self.digests.map { ($0, "sha-256=:AAAA:") }
       return request["If-None-Match"] == nil ? Reply(200, fields, body: coded) : Reply(304, fields)
     }
     defer { origin.stop() }
@@ -224,6 +228,7 @@ struct ResponseCacheTests {
         let fields = response.deliveredHead.fields
         #expect(fields["Content-Encoding"] == (decodes ? nil : "gzip"))
         #expect(fields["ETag"] == (decodes ? "W/\"1\"" : "\"1\""))
+        #expect(Self.digests.allSatisfy { fields.contains($0) != decodes })
         if let length = fields["Content-Length"] { #expect(length == String(body.count)) }
       }
     }

@@ -65,6 +65,29 @@ struct IncomingBodyTests {
     #expect(try fixture.store.space.livePageCount() < before + 10)
   }
 
+  @Test("Of bodies that need more than half of the capacity together, those that began first become complete")
+  func competing() throws {
+    let fixture = try StoreFixture(capacity: 16 << 20)
+    defer { fixture.finish() }
+    var bodies = (0..<4).map { _ in fixture.store.makeIncomingBody() }
+    var areWritten = [true, true, true, true]
+    for start in stride(from: 0, to: Self.body.count, by: 100_000) {
+      let piece = Self.body.subdata(in: start..<min(start + 100_000, Self.body.count))
+      for (index, body) in bodies.enumerated() where !body.write(piece) { areWritten[index] = false }
+    }
+    #expect(areWritten == [true, true, false, false])
+    for (index, body) in bodies.enumerated() where areWritten[index] {
+      #expect(body.complete())
+      let url = "\(Self.url)/\(index)"
+      let response = fixture.response(url).response
+      #expect(body.store(response, for: fixture.key(url), attachment: nil, askedAt: nil, by: nil) == .stored)
+      #expect(fixture.body(url) == Self.body)
+    }
+    bodies = []
+    fixture.drain()
+    #expect(fixture.store.statistics.unfinishedBodyCount == 0)
+  }
+
   @Test("A removal while the body arrives covers it; a reader has its bytes until then")
   func removed() throws {
     let fixture = try StoreFixture(capacity: 64 << 20)

@@ -18,6 +18,15 @@ final class BodiesInProgress: Sendable {
     /// Distinguishes bodies with one ID: that of a transaction that fails is used again.
     let number: UInt64
     var byteCount = 0
+    var phase = Phase.growing
+
+    enum Phase {
+      case growing
+      /// All bytes are written.
+      case complete
+      /// Its space is for bodies that began before.
+      case revoked
+    }
   }
 
   private let state = Mutex(State())
@@ -47,6 +56,40 @@ final class BodiesInProgress: Sendable {
       // Without the lock, another process deletes the body. It is then not stored.
       _ = state.directoryLock?.shareBytes(Self.lockedBytes(of: bodyID))
       return state.beginCount
+    }
+  }
+
+  /// Revokes the bodies that began after a body, the last ones first, until it can have more bytes while all have at
+  /// most `limit`.
+  ///
+  /// - Parameter bodyID: The body; nil for one that begins.
+  /// - Returns: The revoked bodies; nil if this body cannot have more bytes.
+  fileprivate func makeWay(for bodyID: UInt64?, by byteCount: Int, limit: Int) -> [UInt64]? {
+    state.withLock { state in
+      let own = bodyID.map { state.bodies[$0] ?? Body(number: 0, phase: .revoked) }
+      guard own?.phase != .revoked, (own?.byteCount ?? 0) + byteCount <= limit else { return nil }
+      var revoked: [UInt64] = []
+      while true {
+        let counted = state.bodies.filter { $0.value.phase != .revoked }
+        if counted.values.reduce(byteCount, { $0 + $1.byteCount }) <= limit { return revoked }
+        let last = counted.filter { $0.value.phase == .growing }.max { $0.value.number < $1.value.number }
+        guard let own, let last, last.value.number > own.number else { return nil }
+        state.bodies[last.key]?.phase = .revoked
+        revoked.append(last.key)
+      }
+    }
+  }
+
+  fileprivate func isRevoked(_ bodyID: UInt64, number: UInt64) -> Bool {
+    state.withLock { $0.bodies[bodyID].map { $0.number != number || $0.phase == .revoked } ?? true }
+  }
+
+  /// Records that a body has all of its bytes. Returns false if it was revoked.
+  fileprivate func complete(_ bodyID: UInt64, number: UInt64) -> Bool {
+    state.withLock { state in
+      guard let body = state.bodies[bodyID], body.number == number, body.phase != .revoked else { return false }
+      state.bodies[bodyID]?.phase = .complete
+      return true
     }
   }
 
@@ -84,6 +127,19 @@ final class BodiesInProgress: Sendable {
   }
 }
 
+extension RecordDatabase {
+  /// Deletes the bodies in progress that began after a body, the last ones first, until it can have more bytes while all
+  /// have at most `limit`. So those that began first become complete, and not none of them.
+  ///
+  /// - Parameter claim: The body; nil for one that begins.
+  /// - Returns: Whether the body can have more bytes.
+  func makeWay(for claim: BodyClaim?, by byteCount: Int, limit: Int) -> Bool {
+    guard let revoked = bodiesInProgress.makeWay(for: claim?.bodyID, by: byteCount, limit: limit) else { return false }
+    for bodyID in revoked { orphanedBodies.note(bodyID) }
+    return true
+  }
+}
+
 /// The right of this process to write a body. When it is released, the body is deleted unless a record has it.
 final class BodyClaim: Sendable {
   let bodyID: UInt64
@@ -104,6 +160,12 @@ final class BodyClaim: Sendable {
     self.database = database
     number = database.bodiesInProgress.begin(bodyID)
   }
+
+  /// Whether the space of the body is for others. Its rows may be deleted now.
+  var isRevoked: Bool { database.bodiesInProgress.isRevoked(bodyID, number: number) }
+
+  /// Records that all bytes are written, so that the body is no longer revoked. Returns false if it was.
+  func complete() -> Bool { database.bodiesInProgress.complete(bodyID, number: number) }
 
   /// Records that rows of the body are committed.
   func noteWritten() { state.store(State.written.rawValue, ordering: .relaxed) }

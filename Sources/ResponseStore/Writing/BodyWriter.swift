@@ -29,15 +29,16 @@ final class BodyWriter {
   /// The number of bytes that are committed.
   var writtenByteCount: Int { chunkCount * chunkByteCount }
 
-  /// Whether the body still exists: no process has deleted it because it took this one for dead.
+  /// Whether the body still exists: it was not revoked, and no process has deleted it because it took this one for dead.
   private func isInProgress(in transaction: borrowing WriteTransaction) throws(LMDBError) -> Bool {
     guard let claim else { return true }
+    guard !claim.isRevoked else { return false }
     return try database.meta.contains(MetaKey.partial(claim.bodyID), in: transaction)
   }
 
   /// Appends bytes, and commits the chunks that they complete. Use at most about a batch.
   ///
-  /// - Returns: False if the body was deleted.
+  /// - Returns: False if the body was revoked or deleted.
   func append(_ bytes: Data) throws(LMDBError) -> Bool {
     bytes.withUnsafeBytes { checksum.append($0) }
     // Pieces of whole chunks are not copied.
@@ -47,7 +48,7 @@ final class BodyWriter {
 
   /// Commits the last chunks and the table of the blocks.
   ///
-  /// - Returns: The place of the body and its checksum; nil if the body was deleted.
+  /// - Returns: The place of the body and its checksum; nil if the body was revoked or deleted.
   func finish() throws(LMDBError) -> (location: StoredBody.Location, checksum: UInt64)? {
     let digest = checksum.digest()
     let byteCount = checksum.byteCount
@@ -55,7 +56,7 @@ final class BodyWriter {
       bodyByteCount: byteCount, chunkByteCount: chunkByteCount, pageByteCount: database.pageByteCount)
     let sizes = (chunkCount..<chunks.count).map { chunks.range($0).count }
     guard try commit(chunkSizes: sizes, endsTable: byteCount > BlockTable.thresholdByteCount) else { return nil }
-    guard let claim else { return nil }
+    guard let claim, claim.complete() else { return nil }
     return (
       StoredBody.Location(
         byteCount: byteCount, bodyID: claim.bodyID, chunks: chunks, claim: claim),

@@ -33,11 +33,11 @@ package final class IncomingBody: @unchecked Sendable {
 
   /// Appends bytes. Blocks while they are written.
   ///
-  /// - Returns: False if the body cannot be stored: the disk is full or failing, or bodies in progress take half of the
-  ///   capacity. Further calls return false, too.
+  /// - Returns: False if the body cannot be stored: the disk is full or failing, or the bodies in progress that began
+  ///   before need the half of the capacity that all may take together. Further calls return false, too.
   package func write(_ bytes: Data) -> Bool {
     guard !state.withLock({ $0.hasFailed }), context.isUsable, !context.isForked, !context.hasFailed,
-      context.database.bodiesInProgress.byteCount + bytes.count <= store.space.maximumBodyByteCount
+      context.database.makeWay(for: writer.claim, by: bytes.count, limit: store.space.maximumBodyByteCount)
     else { return fail() }
     let isWritten = attempt { () throws(LMDBError) in
       try writer.append(bytes) ? true : nil
