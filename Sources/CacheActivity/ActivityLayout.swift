@@ -80,7 +80,7 @@ enum ActivityLayout {
 package enum CounterWord: Int, CaseIterable, Sendable {
   case misses = 0
   case revalidated
-  case collapsed
+  case coalesced
   case staleOnError
   case bypassed
   case unavailable

@@ -2,8 +2,10 @@ public import FoundationEssentials
 import Glibc
 
 /// The way in which a request through a cache ended.
+///
+/// The file of events has the position of a case, so a new one is the last.
 public enum RequestOutcome: String, Sendable, Hashable, CaseIterable {
-  /// Served from the store, fresh.
+  /// Served from the store, fresh, without the origin.
   case hit
   /// Served from the store, stale as its directives permit, without waiting for the origin.
   case stale
@@ -11,9 +13,9 @@ public enum RequestOutcome: String, Sendable, Hashable, CaseIterable {
   case revalidated
   /// Served from the origin, including a validation that brought a new response.
   case miss
-  /// Served by the fetch of an identical request.
-  case collapsed
-  /// Served from the store, stale, because the origin failed.
+  /// Served by the fetch of an identical request in flight.
+  case coalesced
+  /// Served from the store, stale, because the origin failed or took too long.
   case staleOnError
   /// Sent to the origin without a lookup, such as a POST.
   case bypassed
@@ -150,7 +152,7 @@ extension ActivityFile {
     case .stale: total(.staleHits)
     case .revalidated: count(.revalidated)
     case .miss: count(.misses)
-    case .collapsed: count(.collapsed)
+    case .coalesced: count(.coalesced)
     case .staleOnError: count(.staleOnError)
     case .bypassed: count(.bypassed)
     case .unavailable: count(.unavailable)

@@ -15,7 +15,7 @@ extension CachingClient {
     let outcome: RequestOutcome =
       switch response.source {
       case .unavailable: .unavailable
-      case .staleStore: .stale
+      case .stale: .stale
       default: .hit
       }
     note(response, to: request, outcome, since: start)

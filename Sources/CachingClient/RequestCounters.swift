@@ -50,7 +50,7 @@ final class RequestCounters: Sendable {
   func countHit(_ timer: ActivityReference.Timer, _ source: ResponseSource, byteCount: Int) {
     guard source != .unavailable else { return activity.countRequest(.unavailable) }
     hits.count()
-    let isStale = source == .staleStore
+    let isStale = source == .stale
     if isStale { staleServed.count() }
     activity.countHit(timer, isStale: isStale, byteCount: byteCount)
   }
@@ -62,11 +62,11 @@ final class RequestCounters: Sendable {
   func countFetch(_ source: ResponseSource, isForwarded: Bool, since start: UInt64) -> RequestOutcome? {
     let counted: (CounterWord, RequestOutcome)? =
       switch source {
-      case .store, .staleStore, .unavailable: nil
+      case .hit, .stale, .unavailable: nil
       case .revalidated: (.revalidated, .revalidated)
       case .staleOnError: (.staleOnError, .staleOnError)
-      case .network: isForwarded ? (.bypassed, .bypassed) : (.misses, .miss)
-      case .coalesced: (.collapsed, .collapsed)
+      case .miss: isForwarded ? (.bypassed, .bypassed) : (.misses, .miss)
+      case .coalesced: (.coalesced, .coalesced)
       }
     guard let (counter, outcome) = counted else { return nil }
     activity.countRequest(counter)

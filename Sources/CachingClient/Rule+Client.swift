@@ -28,7 +28,7 @@ extension Rule {
   public static let unseenCredentials = Rule(
     "unseen-credentials", "9111 3.5", "the transport sent credentials that the request does not show")
   /// The response comes from the fetch of an identical request.
-  public static let collapsed = Rule("collapsed", "9111 4", "an identical request was in flight")
+  public static let coalesced = Rule("coalesced", "9111 4", "an identical request was in flight")
   /// Another machine of the fleet has fetched the response and shared it.
   public static let fleet = Rule("fleet", "9111 4", "another machine of the fleet has fetched it")
   /// The request's Host field, which is not part of the cache key, names another host than the URL.

@@ -133,7 +133,7 @@ private struct ExplanationReport {
     case .unavailable: "504 from the cache: the request forbids the network"
     case .validate: "the origin is asked whether the stored response is still valid"
     case .complete: "the origin is asked for the missing part of the stored response"
-    case .fetch: "fetched from the origin"
+    case .fetch: "a miss, from the origin"
     case .bypass: "sent to the origin, past the cache"
     }
   }

@@ -14,11 +14,11 @@ enum GetCommand: Command {
     ],
     discussion: """
       Fetches each URL through the cache, follows redirects, and writes the bodies to standard output, one after another.
-      Prints a line per response on standard error: its status; whether it was a hit (from the cache alone),
-      revalidated (the origin validated the stored response) or fetched; the rule for that; its age; how long it stays
-      fresh, or the rule by which it is not stored; the time in microseconds; and its URL with the query, without user
-      and password. After redirects, it is a hit only if each redirect was one, and the rest is that of the last response.
-      An existing cache keeps its capacity; a new one gets 512 MiB. No cookies are sent or kept without
+      Prints a line per response on standard error: its status; its outcome, such as hit (from the cache alone),
+      revalidated (the origin validated the stored response) or miss (from the origin); the rule for that; its age; how
+      long it stays fresh, or the rule by which it is not stored; the time in microseconds; and its URL with the query,
+      without user and password. After redirects, it is a hit only if each redirect was one, and the rest is that of the
+      last response. An existing cache keeps its capacity; a new one gets 512 MiB. No cookies are sent or kept without
       --cookies.
 
       \(RequestArguments.modeText)
@@ -82,7 +82,7 @@ enum GetCommand: Command {
         for round in 0..<(arguments.has("twice") ? 2 : 1) {
           do {
             let load = try await load(request, cache, to: round == 0 ? body : nil)
-            mayHaveStored = mayHaveStored || decidingSource(load.result) != .store
+            mayHaveStored = mayHaveStored || decidingSource(load.result) != .hit
             Output.error(line(load, text, asJSON: arguments.has("json")))
           } catch let error as URLError {
             // The part of a body that was cut.
@@ -152,7 +152,7 @@ enum GetCommand: Command {
     guard !asJSON else {
       let json: JSON = [
         "url": .string(text), "finalURL": .string(url), "status": .number(status),
-        "source": .string(word(decidingSource(result))),
+        "source": .string(decidingSource(result).rawValue),
         "age": .number(result.age), "timeToLive": .seconds(result.timeToLive),
         "microseconds": .number(microseconds), "bodyByteCount": .number(load.bodyByteCount),
         "reason": .string(result.reason.id), "refusal": result.storageRefusal.map { .string($0.id) } ?? .null,
@@ -161,7 +161,7 @@ enum GetCommand: Command {
           result.redirects.map { redirect in
             [
               "url": .string(redirect.request.url.textWithoutUserInformation),
-              "status": .number(redirect.response.status), "source": .string(word(redirect.source)),
+              "status": .number(redirect.response.status), "source": .string(redirect.source.rawValue),
             ]
           }),
       ]
@@ -170,7 +170,7 @@ enum GetCommand: Command {
     let notStored = "not stored" + (result.storageRefusal.map { " (\($0.id))" } ?? "")
     let timeToLive = result.timeToLive.map { ($0 > 0 ? "TTL " : "") + Format.timeToLive($0) } ?? notStored
     return [
-      String(status), word(decidingSource(result)).padded(to: 11), result.reason.id.padded(to: 12),
+      String(status), decidingSource(result).rawValue.padded(to: 12), result.reason.id.padded(to: 12),
       "age \(Format.duration(Double(result.age)))".padded(to: 10),
       timeToLive.padded(to: 14), "\(Format.count(microseconds)) µs".aligned(to: 12), Format.visible(url),
     ].joined(separator: "  ") + "\n"
@@ -178,17 +178,6 @@ enum GetCommand: Command {
 
   /// The source of the response, or of the first redirect before it that did not come from the cache alone.
   private static func decidingSource(_ result: LoadResult) -> ResponseSource {
-    result.redirects.first { $0.source != .store }?.source ?? result.source
-  }
-
-  private static func word(_ source: ResponseSource) -> String {
-    switch source {
-    case .store: "hit"
-    case .staleStore, .staleOnError: "stale"
-    case .revalidated: "revalidated"
-    case .network: "fetched"
-    case .coalesced: "coalesced"
-    case .unavailable: "unavailable"
-    }
+    result.redirects.first { $0.source != .hit }?.source ?? result.source
   }
 }

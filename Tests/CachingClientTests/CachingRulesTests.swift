@@ -190,7 +190,7 @@ struct CachingRulesTests {
     fixture.clock.advance(by: 1001)
     #expect(try await fixture.client.respond(to: request, over: transport).source == .revalidated)
     fixture.clock.advance(by: 999)
-    #expect(try await fixture.client.respond(to: request, over: transport).source == .store)
+    #expect(try await fixture.client.respond(to: request, over: transport).source == .hit)
   }
 
   @Test("A validation that changes the media type follows the rule for the new one")
@@ -231,7 +231,7 @@ struct CachingRulesTests {
       request.maximumRedirectCount = 5
       let response = try await fixture.client.respond(to: request, over: transport)
       // A redirect that was stored without the parameter leads to the page without it.
-      let isStored = response.redirects[0].source == .store
+      let isStored = response.redirects[0].source == .hit
       #expect(try await response.text() == "page" + (isStored && query.hasPrefix("?token") ? "" : query))
       if query.isEmpty { fixture.clock.advance(by: 601) }
     }

@@ -37,7 +37,7 @@ struct CoalescingTests {
       return try await group.reduce(into: [ResponseSource: Int]()) { $0[$1, default: 0] += 1 }
     }
     #expect(transport.count == 1)
-    #expect(sources == [.network: 1, .coalesced: 999])
+    #expect(sources == [.miss: 1, .coalesced: 999])
     #expect(fixture.client.statistics.coalesced == 999)
     #expect(fixture.client.statistics.stored == 1)
   }
@@ -112,7 +112,7 @@ struct CoalescingTests {
     // The other request never suspends, so that it is complete when the hook returns.
     fixture.storage.afterNextLookup { Task.immediate { try await fixture.client.respond(to: get(), over: transport) } }
     let response = try await fixture.client.respond(to: get(), over: transport)
-    #expect(response.source == .store)
+    #expect(response.source == .hit)
     #expect(transport.count == 1)
   }
 
@@ -224,7 +224,7 @@ struct CoalescingTests {
     await until { transport.count == 1 }
     let parts = field.split(separator: ": ")
     let unshared = get("http://example.com/a", HeaderFields([(String(parts[0]), String(parts[1]))]))
-    #expect(try await fixture.client.respond(to: unshared, over: transport).source == .network)
+    #expect(try await fixture.client.respond(to: unshared, over: transport).source == .miss)
     gate.open()
     _ = try await leader
     #expect(transport.count == 2)

@@ -45,7 +45,7 @@ struct CompletionTests {
     }
     let response = try await fixture.client.respond(to: streaming(), over: transport)
     #expect(response.status == 200)
-    #expect(response.source == .network)
+    #expect(response.source == .miss)
     #expect(response.head.fields["Content-Length"] == "10")
     #expect(!response.head.fields.contains("Content-Range"))
     async let follower = fixture.client.respond(to: get(), over: transport)

@@ -42,7 +42,7 @@ struct QueryTests {
     #expect(try await fixture.client.respond(to: request, over: origin).text() == "\(method) select 1 1")
     let again = try await fixture.client.respond(to: request, over: origin)
     #expect(try await again.text() == "\(method) select 1 1")
-    #expect(again.source == .store)
+    #expect(again.source == .hit)
     #expect(try await fixture.client.storedResponse(to: request)?.text() == "\(method) select 1 1")
     #expect(fixture.client.storedResponse(to: get()) == nil, "A query does not answer a GET of its URL.")
     #expect(fixture.storage.entryCount == 1)
@@ -75,7 +75,7 @@ struct QueryTests {
     let origin = origin(fixture)
     _ = try await fixture.client.respond(to: query("select 1"), over: origin)
     #expect(fixture.client.storedResponse(to: other) == nil)
-    #expect(try await fixture.client.respond(to: other, over: origin).source == .network)
+    #expect(try await fixture.client.respond(to: other, over: origin).source == .miss)
     #expect(try await fixture.client.respond(to: query("select 1"), over: origin).text() == "QUERY select 1 1")
     #expect(origin.count == 2)
   }
@@ -102,7 +102,7 @@ struct QueryTests {
       let request = query(String(repeating: "x", count: byteCount))
       let first = try await fixture.client.respond(to: request, over: origin)
       _ = try await first.text()
-      #expect(try await fixture.client.respond(to: request, over: origin).source == (isCached ? .store : .network))
+      #expect(try await fixture.client.respond(to: request, over: origin).source == (isCached ? .hit : .miss))
       if !isCached { #expect(first.reason == .contentNotKeyed) }
     }
     // The end counts, too.
@@ -118,7 +118,7 @@ struct QueryTests {
     _ = try await fixture.client.respond(to: query("1"), over: origin)
     var request = query(nil)
     request.body = .inContext
-    for _ in 1...2 { #expect(try await fixture.client.respond(to: request, over: origin).source == .network) }
+    for _ in 1...2 { #expect(try await fixture.client.respond(to: request, over: origin).source == .miss) }
     #expect(fixture.client.storedResponse(to: query("1")) != nil)
     #expect(fixture.client.storedResponse(to: query(nil)) == nil)
   }

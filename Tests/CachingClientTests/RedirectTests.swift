@@ -64,7 +64,7 @@ struct RedirectTests {
   func hops() async throws {
     let origin = try chain(2)
     let first = request(origin.url("/0"))
-    for source in [ResponseSource.network, .store] {
+    for source in [ResponseSource.miss, .hit] {
       let response = try await fixture.client.respond(to: first, over: transport)
       #expect(try await response.text() == "end")
       #expect(response.source == source)
@@ -74,7 +74,7 @@ struct RedirectTests {
       #expect(response.redirects.map(\.response.status) == [301, 301])
       #expect(response.redirects.map(\.source) == [source, source])
       #expect(response.head.fields["Cache-Control"] == "max-age=600")
-      #expect(response.isWholeEntry == (source == .store))
+      #expect(response.isWholeEntry == (source == .hit))
       #expect(response.storageRefusal == nil)
     }
     #expect(origin.requestCount == 3)
@@ -256,7 +256,7 @@ struct RedirectTests {
     #expect(origin.requests.map(\.method) == ["HEAD", "HEAD"])
     _ = try await load(request(origin.url("/0")))
     let stored = try await fixture.client.respond(to: request(origin.url("/0"), "HEAD"), over: transport)
-    #expect(stored.source == .store)
+    #expect(stored.source == .hit)
     #expect(stored.redirectedURL == origin.url("/1"))
     #expect(try await stored.text() == "")
     #expect(origin.requestCount == 4)
@@ -301,8 +301,8 @@ struct RedirectTests {
     var any = request(origin.url("/0"))
     any.policy = .returnCacheDataElseLoad
     let response = try await fixture.client.respond(to: any, over: transport)
-    #expect(response.source == .staleStore)
-    #expect(response.redirects.map(\.source) == [.staleStore, .staleStore])
+    #expect(response.source == .stale)
+    #expect(response.redirects.map(\.source) == [.stale, .stale])
     #expect(origin.requestCount == 6)
   }
 
@@ -331,8 +331,8 @@ struct RedirectTests {
     }
     _ = try await load(request(origin.url("/0")))
     let response = try await fixture.client.respond(to: request(origin.url("/0")), over: transport)
-    #expect(response.source == .store)
-    #expect(response.redirects.map(\.source) == [.store, .revalidated])
+    #expect(response.source == .hit)
+    #expect(response.redirects.map(\.source) == [.hit, .revalidated])
     #expect(origin.requests.map { $0["If-None-Match"] } == [nil, nil, nil, "\"1\""])
   }
 

@@ -217,7 +217,7 @@ struct ResponseCacheTests {
       let client = CachingClient(cache)
       var head = RequestHead(url: URL(string: "http://127.0.0.1:\(origin.port)/a")!)
       head.fields.set("Accept-Encoding", "gzip")
-      for (round, source) in [ResponseSource.network, .store, .revalidated].enumerated() {
+      for (round, source) in [ResponseSource.miss, .hit, .revalidated].enumerated() {
         var request = CachingClientRequest(head: head)
         if source == .revalidated { request.policy = .reloadRevalidatingCacheData }
         let response = try await client.respond(to: request, over: transport)

@@ -174,7 +174,7 @@ struct SlowOriginTests {
     }
     let transport = ScriptedTransport { _, _ in throw Unreachable() }
     for _ in 0..<20 {
-      #expect(try await fixture.client.respond(to: get(), over: transport).source == .staleStore)
+      #expect(try await fixture.client.respond(to: get(), over: transport).source == .stale)
       await fixture.client.finishBackgroundWork()
     }
     #expect(transport.count == 1)

@@ -12,7 +12,7 @@ struct StoredResponseTests {
       fixture.ok("0123456789", fresh, ("ETag", "\"1\""), ("Content-Length", "10"))
     }
     let response = try await fixture.client.respond(to: get(), over: transport)
-    #expect(response.source == .network)
+    #expect(response.source == .miss)
     fixture.clock.advance(by: 5)
     return fixture
   }
@@ -23,7 +23,7 @@ struct StoredResponseTests {
   func hit() async throws {
     let fixture = try await stored()
     let hit = try #require(fixture.client.storedResponse(to: get()))
-    #expect(hit.source == .store)
+    #expect(hit.source == .hit)
     #expect(hit.age == 5)
     #expect(hit.reason == .fresh)
     #expect(hit.isWholeEntry)
@@ -31,7 +31,7 @@ struct StoredResponseTests {
     #expect(hit.body.bytes == Data("0123456789".utf8))
     #expect(hit.head.fields["Age"] == "5")
     let again = try await fixture.client.respond(to: get(), over: refusing)
-    #expect(again.source == .store)
+    #expect(again.source == .hit)
     #expect(fixture.client.statistics.hits == 2)
     #expect(fixture.client.statistics.misses == 1)
   }
@@ -68,12 +68,12 @@ struct StoredResponseTests {
   @Test(
     "Each request policy applies to a fresh, a stale, and no stored response",
     arguments: [
-      (RequestPolicy.useProtocolCachePolicy, "store", "network", "network"),
-      (.reloadIgnoringLocalCacheData, "network", "network", "network"),
-      (.returnCacheDataElseLoad, "store", "staleStore", "network"),
-      (.returnCacheDataDontLoad, "store", "staleStore", "unavailable"),
-      (.reloadIgnoringLocalAndRemoteCacheData, "network", "network", "network"),
-      (.reloadRevalidatingCacheData, "network", "network", "network"),
+      (RequestPolicy.useProtocolCachePolicy, "hit", "miss", "miss"),
+      (.reloadIgnoringLocalCacheData, "miss", "miss", "miss"),
+      (.returnCacheDataElseLoad, "hit", "stale", "miss"),
+      (.returnCacheDataDontLoad, "hit", "stale", "unavailable"),
+      (.reloadIgnoringLocalAndRemoteCacheData, "miss", "miss", "miss"),
+      (.reloadRevalidatingCacheData, "miss", "miss", "miss"),
     ])
   func policy(policy: RequestPolicy, whenFresh: String, whenStale: String, whenAbsent: String) async throws {
     let expected = [("fresh", 0.0, whenFresh), ("stale", 100, whenStale)]
@@ -94,7 +94,7 @@ struct StoredResponseTests {
     let transport = ScriptedTransport { _, _ in fixture.ok("new", fresh) }
     let response = try await fixture.client.respond(to: get(policy: policy), over: transport)
     #expect(response.source.rawValue == whenAbsent)
-    #expect(transport.count == (whenAbsent == "network" ? 1 : 0))
+    #expect(transport.count == (whenAbsent == "miss" ? 1 : 0))
     if whenAbsent == "unavailable" { #expect(response.status == 504) }
   }
 

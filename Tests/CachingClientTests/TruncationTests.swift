@@ -72,7 +72,7 @@ struct TruncationTests {
     #expect(stale.source == .staleOnError)
     #expect(try await stale.text() == "stored")
     let cut = try await fixture.client.respond(to: streaming(readsInPieces: readsInPieces), over: transport)
-    #expect(cut.source == .network)
+    #expect(cut.source == .miss)
     await #expect(throws: Unreachable.self) { try await cut.text() }
     #expect(fixture.storage.entryCount == 1)
   }

@@ -45,7 +45,7 @@ struct CurlLoadTests {
       #expect(response.status == 200)
       let result = try await cache.load(URLRequest(origin.url("/a"), ["X-A": "1"]))
       #expect(result.data == data)
-      #expect(result.source == .store)
+      #expect(result.source == .hit)
       #expect(origin.requestCount == 1)
     }
   }

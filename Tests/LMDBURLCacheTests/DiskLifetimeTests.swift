@@ -28,7 +28,7 @@ struct DiskLifetimeTests {
     arguments: [
       ("max-age=1, stale-if-error=3600", ResponseSource.staleOnError),
       ("stale-if-error=3600, max-age=0", .staleOnError),
-      ("max-age=1, stale-while-revalidate=3600", .staleStore),
+      ("max-age=1, stale-while-revalidate=3600", .stale),
     ])
   func staleWindow(value: String, source: ResponseSource) async throws {
     try await withStored([("Cache-Control", value)]) { (fixture, origin) async throws in

@@ -1,7 +1,9 @@
 import CacheActivity
+import CachingClient
 import Foundation
 import FoundationNetworking
 import Glibc
+import HTTPCaching
 import LMDBURLCache
 import LoopbackOrigin
 import ResponseStore
@@ -196,6 +198,22 @@ struct EventTests {
       let text = fixture.cache.prometheusText()
       #expect(text.contains("urlcache_requests_total{directory=\"\(fixture.directory.path)\",outcome=\"hit\"} 4\n"))
       #expect(text.contains("urlcache_memory_entries{directory=\"\(fixture.directory.path)\"} 1\n"))
+    }
+  }
+
+  @Test("Sources of responses, outcomes of requests and labels for Prometheus have the same words")
+  func outcomeWords() async throws {
+    // Their positions are numbers in the file of events.
+    let outcomes = [
+      "hit", "stale", "revalidated", "miss", "coalesced", "staleOnError", "bypassed", "unavailable", "failed",
+    ]
+    #expect(RequestOutcome.allCases.map(\.rawValue) == outcomes)
+    #expect(Set(outcomes).subtracting(ResponseSource.allCases.map(\.rawValue)) == ["bypassed", "failed"])
+    #expect(ResponseSource.allCases.count == outcomes.count - 2)
+    #expect(Rule.coalesced.id == ResponseSource.coalesced.rawValue)
+    try await withCache(origin: Self.handler) { fixture, _ in
+      let labels = fixture.cache.prometheusText().matches(of: /\nurlcache_requests_total\{.*outcome="(\w+)"\}/)
+      #expect(labels.map { String($0.1) } == outcomes)
     }
   }
 

@@ -35,7 +35,7 @@ struct FieldBytesTests {
       Self.reply(to: $0)
     } _: { fixture, origin in
       let request = URLRequest(url: origin.url("/a"))
-      for source: ResponseSource in [.network, .store, .revalidated, .store, .revalidated] {
+      for source: ResponseSource in [.miss, .hit, .revalidated, .hit, .revalidated] {
         if source == .revalidated { fixture.clock.advance(by: 61) }
         let result = try await fixture.cache.load(request)
         #expect(result.source == source && result.data.text == "body")
@@ -74,7 +74,7 @@ struct FieldBytesTests {
       }
       #expect(error?.code == .unknown)
       let request = URLRequest(url: origin.url("/utf-8"))
-      for source: ResponseSource in [.network, .store, .revalidated] {
+      for source: ResponseSource in [.miss, .hit, .revalidated] {
         if source == .revalidated { fixture.clock.advance(by: 61) }
         let found = try await fixture.cache.load(request).source
         #expect(found == source)

@@ -39,16 +39,16 @@ final class LoadResultTests {
     func load(_ path: String) async throws -> LoadResult { try await cache.load(URLRequest(url: origin.url(path))) }
 
     let fetched = try await load("/fresh")
-    #expect(fetched.source == .network && fetched.reason.id == "miss" && fetched.data == Data("fresh".utf8))
+    #expect(fetched.source == .miss && fetched.reason.id == "miss" && fetched.data == Data("fresh".utf8))
     #expect(try #require(fetched.timeToLive) > 300)
     let hit = try await load("/fresh")
-    #expect(hit.source == .store && hit.reason.id == "fresh")
+    #expect(hit.source == .hit && hit.reason.id == "fresh")
     #expect(try #require(hit.timeToLive) > 300)
     #expect(try await load("/moved").response.url == origin.url("/fresh"))
     let refused = try await load("/refused")
     #expect(refused.timeToLive == nil && refused.storageRefusal?.id == "no-store")
     #expect(fetched.storageRefusal == nil && hit.storageRefusal == nil)
-    #expect(try await load("/checked").source == .network)
+    #expect(try await load("/checked").source == .miss)
     #expect(try await load("/checked").source == .revalidated)
   }
 
@@ -65,7 +65,7 @@ final class LoadResultTests {
     #expect(try #require(try await cache.load(request).timeToLive) <= 0)
     // The stored response stays.
     let failed = try await cache.load(request)
-    #expect(failed.source == .network && failed.timeToLive == nil)
+    #expect(failed.source == .miss && failed.timeToLive == nil)
     let validated = try await cache.load(request)
     #expect(validated.source == .revalidated)
     #expect(try #require(validated.timeToLive) > 300)

@@ -62,16 +62,16 @@ struct ProvenanceTests {
         try #require(try await way.load(URLRequest(origin.url(path)), fixture).cacheProvenance)
       }
       let fetched = try await load("/a")
-      #expect(fetched.source == .network && fetched.tier == nil && fetched.reason == .miss)
+      #expect(fetched.source == .miss && fetched.tier == nil && fetched.reason == .miss)
       #expect(fetched.storage == .stored)
       fixture.clock.advance(by: 7)
       let inMemory = try await load("/a")
-      #expect(inMemory.source == .store && inMemory.tier == .memory && inMemory.reason == .fresh)
+      #expect(inMemory.source == .hit && inMemory.tier == .memory && inMemory.reason == .fresh)
       #expect(inMemory.age == 7 && inMemory.storage == .stored)
-      #expect(inMemory.description.hasPrefix("store (memory), age 7 s, fresh (RFC 9111 4.2)"))
+      #expect(inMemory.description.hasPrefix("hit (memory), age 7 s, fresh (RFC 9111 4.2)"))
       try fixture.reopen()
       let onDisk = try await load("/a")
-      #expect(onDisk.source == .store && onDisk.tier == .disk && onDisk.age == 7)
+      #expect(onDisk.source == .hit && onDisk.tier == .disk && onDisk.age == 7)
       #expect(try await load("/a").tier == .memory && onDisk.tier == .disk)
 
       #expect(try await load("/refused").storage == .notStored(.noStore))
@@ -152,7 +152,7 @@ struct ProvenanceTests {
       while cache.statistics.requests.waiting < 1 { await Task.yield() }
       gate.open()
       let found = try await [first, second].compactMap(\.cacheProvenance)
-      #expect(Set(found.map(\.source)) == [.network, .coalesced])
+      #expect(Set(found.map(\.source)) == [.miss, .coalesced])
       #expect(found.map(\.storage) == Array(repeating: isStored ? .stored : .storedInMemory, count: 2))
       #expect(origin.requestCount == 1)
     }
@@ -196,7 +196,7 @@ struct ProvenanceTests {
       let text = try #require(URL(string: "data:text/plain,hello"))
       #expect(try await fixture.cache.data(from: text).1.cacheProvenance == nil)
       let response = try #require(try await fixture.cache.data(from: origin.url("/")).1 as? HTTPURLResponse)
-      #expect((response.copy() as? URLResponse)?.cacheProvenance?.source == .network)
+      #expect((response.copy() as? URLResponse)?.cacheProvenance?.source == .miss)
       #expect(fixture.cache.cachedResponse(for: URLRequest(origin.url("/")))?.response.cacheProvenance == nil)
 
       let archive = try NSKeyedArchiver.archivedData(withRootObject: response, requiringSecureCoding: true)

@@ -144,6 +144,6 @@ struct SlowDiskTests {
     let new = origin.url("/new/\(number)")
     #expect(try await cache.data(from: new).0.text == "/new/\(number)")
     // The write is still pending, and its response is found.
-    #expect(try await cache.load(URLRequest(url: new)).source == .store)
+    #expect(try await cache.load(URLRequest(url: new)).source == .hit)
   }
 }

@@ -47,23 +47,23 @@ struct SoftPurgeTests {
     } _: { fixture, origin in
       let request = URLRequest(url: origin.url("/dir/a"))
       func source() async throws -> ResponseSource { try await fixture.cache.load(request).source }
-      #expect(try await source() == .network)
+      #expect(try await source() == .miss)
       fixture.clock.advance(by: 10)
       try await fixture.cache.purge(scope.scope(request.url!), mode: .soft)
       #expect(fixture.cache.cachedResponse(for: request)?.data.text == "body")
       let result = try await fixture.cache.load(request)
       #expect(result.source == .revalidated && result.data.text == "body")
       #expect(origin.requests.last?["If-None-Match"] == "\"1\"")
-      #expect(try await source() == .store)
+      #expect(try await source() == .hit)
       #expect(origin.requestCount == 2)
       // Also without the memory tier, and in another cache.
       guard tiers != .memory else { return }
       try fixture.reopen(memory: 0)
-      #expect(try await source() == .store)
+      #expect(try await source() == .hit)
       try await fixture.cache.purge(scope.scope(request.url!), mode: .soft)
       #expect(try await source() == .revalidated)
       try fixture.reopen(memory: 0)
-      #expect(try await source() == .store)
+      #expect(try await source() == .hit)
     }
   }
 
@@ -135,7 +135,7 @@ struct SoftPurgeTests {
       gate.open()
       #expect(try await validated.source == .revalidated)
       #expect(try await cache.load(request).source == .revalidated)
-      #expect(try await cache.load(request).source == .store)
+      #expect(try await cache.load(request).source == .hit)
       #expect(origin.requestCount == 3)
     }
   }
@@ -153,9 +153,9 @@ struct SoftPurgeTests {
       await gate.waitForArrivals()
       try await cache.purge(.all, mode: .soft)
       gate.open()
-      #expect(try await fetched.source == .network)
-      #expect(try await cache.load(request).source != .store)
-      #expect(try await cache.load(request).source == .store)
+      #expect(try await fetched.source == .miss)
+      #expect(try await cache.load(request).source != .hit)
+      #expect(try await cache.load(request).source == .hit)
       #expect(origin.requestCount == 2)
     }
   }
@@ -197,12 +197,12 @@ struct SoftPurgeTests {
       let own = URLRequest(url: origin.url("/own"))
       let loads = [(caches[0], request), (caches[1], request), (caches[2], own)]
       for (cache, request) in loads { _ = try await cache.load(request) }
-      for (cache, request) in loads { #expect(try await cache.load(request).source == .store) }
+      for (cache, request) in loads { #expect(try await cache.load(request).source == .hit) }
       try await caches[0].purge(.host("127.0.0.1"), mode: .soft)
       let count = origin.requestCount
       // The first cache updates the shared disk tier, so the second one needs no request of its own.
       #expect(try await caches[0].load(request).source == .revalidated)
-      #expect(try await caches[1].load(request).source == .store)
+      #expect(try await caches[1].load(request).source == .hit)
       #expect(try await caches[2].load(own).source == .revalidated)
       #expect(origin.requestCount == count + 2)
     }
@@ -230,7 +230,7 @@ struct SoftPurgeTests {
     for url in urls.dropFirst().prefix(20) {
       #expect(try await fixture.cache.load(URLRequest(url: url)).source == .revalidated)
     }
-    #expect(try await fixture.cache.load(URLRequest(url: urls[0])).source == .store)
+    #expect(try await fixture.cache.load(URLRequest(url: urls[0])).source == .hit)
     await fixture.finish()
   }
 
@@ -243,7 +243,7 @@ struct SoftPurgeTests {
       _ = try await fixture.cache.data(from: url)
       try await fixture.cache.purge(.all, mode: .soft)
       let anyAge = try await fixture.cache.load(URLRequest(url, policy: .returnCacheDataDontLoad))
-      #expect(anyAge.source == .staleStore)
+      #expect(anyAge.source == .stale)
       let cached = try await fixture.cache.load(URLRequest(url, ["Cache-Control": "only-if-cached"]))
       #expect(cached.source == .unavailable)
       let result = try await fixture.cache.load(URLRequest(url: url))
@@ -264,7 +264,7 @@ struct SoftPurgeTests {
     _ = try await cache.load(request)
     try await cache.purge(.all, mode: .soft)
     #expect(try await cache.load(request).source == .revalidated)
-    #expect(try await cache.load(request).source == .store)
+    #expect(try await cache.load(request).source == .hit)
     await fixture.finish()
   }
 
@@ -282,7 +282,7 @@ struct SoftPurgeTests {
       for scope in [PurgeScope.host("localhost"), .since(.distantFuture), .group("h", origin: origin.url("/a"))] {
         try await cache.purge(scope, mode: .soft)
       }
-      #expect(try await cache.load(URLRequest(url: origin.url("/a"))).source == .store)
+      #expect(try await cache.load(URLRequest(url: origin.url("/a"))).source == .hit)
     }
   }
 }

@@ -53,7 +53,7 @@ struct TagPurgeTests {
           #expect(cache.isCached(url) == (mode == .soft || !isCovered), "\(url)")
           if mode == .hard, isCovered { continue }
           let source = try await cache.load(URLRequest(url, policy: .returnCacheDataDontLoad)).source
-          #expect(source == (isCovered ? .staleStore : .store), "\(url)")
+          #expect(source == (isCovered ? .stale : .hit), "\(url)")
         }
         if mode == .soft { cache.removeAllCachedResponses() }
       }
@@ -111,7 +111,7 @@ struct TagPurgeTests {
         for (number, request) in requests.enumerated() {
           let result = try await cache.load(request)
           #expect(result.data.text == "body \(number)")
-          if result.source == .network { fetched.append(number) }
+          if result.source == .miss { fetched.append(number) }
         }
         return fetched
       }
@@ -163,9 +163,9 @@ struct TagPurgeTests {
       await purgeInOtherProcess(
         "a", in: fixture.directory, fieldNames: ["Cache-Tag", "XKEY"], mode: mode, isKilled: isKilled)
       #expect(cache.isCached(url) == (mode == .soft) && cache.isCached(other))
-      let expected = mode == .soft ? ResponseSource.revalidated : .network
-      #expect(try await cache.load(URLRequest(url: url)).source != .store)
-      #expect(try await cache.load(URLRequest(url: other)).source == .store)
+      let expected = mode == .soft ? ResponseSource.revalidated : .miss
+      #expect(try await cache.load(URLRequest(url: url)).source != .hit)
+      #expect(try await cache.load(URLRequest(url: other)).source == .hit)
       try await cache.purge(.tag("a", fieldNames: ["xkey"]), mode: mode)
       try fixture.reopen(memory: 0)
       #expect(try await fixture.cache.load(URLRequest(url: url)).source == expected)
@@ -195,9 +195,9 @@ struct TagPurgeTests {
         let source = try await cache.load(URLRequest(url, ["Cache-Control": "no-cache"])).source
         guard source == .revalidated, cache.flush() else { exit(1) }
       }
-      #expect(try await cache.load(request).source == .store)
+      #expect(try await cache.load(request).source == .hit)
       await purgeInOtherProcess("new", in: fixture.directory, fieldNames: ["Cache-Groups"], mode: mode, isKilled: false)
-      #expect(try await cache.load(request).source != .store)
+      #expect(try await cache.load(request).source != .hit)
     }
   }
 
@@ -246,7 +246,7 @@ struct TagPurgeTests {
       gate.open()
       _ = try await validated
       #expect(cache.flush())
-      #expect(try await cache.load(URLRequest(url: url)).source != .store)
+      #expect(try await cache.load(URLRequest(url: url)).source != .hit)
     }
   }
 
@@ -266,7 +266,7 @@ struct TagPurgeTests {
       let (url, most) = (origin.url("/a"), origin.url("/most"))
       for _ in 0..<2 {
         let result = try await cache.load(URLRequest(url: url))
-        #expect(result.data.text == "body" && result.source == .network)
+        #expect(result.data.text == "body" && result.source == .miss)
         #expect(result.storageRefusal == .tooManyTags)
         #expect(result.response.cacheProvenance?.storage == .notStored(.tooManyTags))
       }

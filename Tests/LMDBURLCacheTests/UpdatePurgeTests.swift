@@ -19,17 +19,17 @@ struct UpdatePurgeTests {
         : Reply(304, [("ETag", "\"1\""), ("Cache-Control", "max-age=31536000")])
     } _: { fixture, origin in
       let request = URLRequest(url: origin.url("/a"))
-      #expect(try await fixture.cache.load(request).source == .network)
+      #expect(try await fixture.cache.load(request).source == .miss)
       if tiers != .memory { #expect(fixture.cache.flush()) }
       fixture.clock.advance(by: 100)
       #expect(try await fixture.cache.load(request).source == .revalidated)
       let updatedAt = fixture.clock.now
       fixture.clock.advance(by: 100)
-      #expect(try await fixture.cache.load(request).source == .store)
+      #expect(try await fixture.cache.load(request).source == .hit)
       try await fixture.cache.purge(.since(updatedAt), mode: mode)
-      #expect(try await fixture.cache.load(request).source == .store)
+      #expect(try await fixture.cache.load(request).source == .hit)
       try await fixture.cache.purge(.since(updatedAt - 1), mode: mode)
-      #expect(try await fixture.cache.load(request).source == (mode == .hard ? .network : .revalidated))
+      #expect(try await fixture.cache.load(request).source == (mode == .hard ? .miss : .revalidated))
     }
   }
 
@@ -48,7 +48,7 @@ struct UpdatePurgeTests {
       var head = URLRequest(url: url)
       head.httpMethod = "HEAD"
       _ = try await fixture.cache.load(head)
-      #expect(try await fixture.cache.load(URLRequest(url: url)).source == .store)
+      #expect(try await fixture.cache.load(URLRequest(url: url)).source == .hit)
       #expect(other.isCached(url))
       fixture.cache.removeCachedResponses(since: fixture.clock.now - 50)
       #expect(!fixture.cache.isCached(url) && !other.isCached(url))
@@ -87,7 +87,7 @@ struct UpdatePurgeTests {
       var request = URLRequest(url, method: update == .head ? "HEAD" : "GET", ["Cache-Control": "no-cache"])
       if let user { request.setValue(user, forHTTPHeaderField: "Authorization") }
       let source = try await cache.load(request).source
-      guard source == (update == .notModified ? .revalidated : .network), cache.flush() else { exit(1) }
+      guard source == (update == .notModified ? .revalidated : .miss), cache.flush() else { exit(1) }
       if purges { try await cache.purge(.since(now - 1), mode: isSoft ? .soft : .hard) }
     }
   }
@@ -111,16 +111,16 @@ struct UpdatePurgeTests {
           return (result.source, result.response.cacheProvenance?.tier)
         }
         for request in [request, other] {
-          #expect(try await load(request).source == .network)
+          #expect(try await load(request).source == .miss)
           #expect(fixture.cache.flush())
           #expect(try await load(request).tier == .memory)
         }
         fixture.clock.advance(by: 100)
         await updateInOtherProcess(request, update, of: fixture, purging: mode)
-        #expect(try await load(request).source == (mode == .soft && update != .complete ? .revalidated : .network))
+        #expect(try await load(request).source == (mode == .soft && update != .complete ? .revalidated : .miss))
         // The record of the other response has decided.
-        #expect(try await load(other) == (.store, .disk))
-        for request in [request, other] { #expect(try await load(request) == (.store, .memory)) }
+        #expect(try await load(other) == (.hit, .disk))
+        for request in [request, other] { #expect(try await load(request) == (.hit, .memory)) }
       }
     }
   }
@@ -131,7 +131,7 @@ struct UpdatePurgeTests {
       Update.reply(to: $0)
     } _: { (fixture, origin) async throws in
       let request = URLRequest(url: origin.url("/notModified"))
-      #expect(try await fixture.cache.load(request).source == .network)
+      #expect(try await fixture.cache.load(request).source == .miss)
       #expect(fixture.cache.flush())
       fixture.clock.advance(by: 100)
       await updateInOtherProcess(request, .notModified, of: fixture)
@@ -139,7 +139,7 @@ struct UpdatePurgeTests {
       #expect(try await fixture.cache.load(validation).source == .revalidated)
       fixture.clock.advance(by: 100)
       await updateInOtherProcess(request, .notModified, of: fixture, purging: .hard)
-      #expect(try await fixture.cache.load(request).source == .network)
+      #expect(try await fixture.cache.load(request).source == .miss)
     }
   }
 
@@ -159,12 +159,12 @@ struct UpdatePurgeTests {
     fixture.clock.advance(by: 10)
     for mode in [PurgeMode.hard, .soft] {
       try await fixture.cache.purge(.since(storedAt), mode: mode)
-      #expect(try await fixture.cache.load(URLRequest(url: url)).source == .store)
+      #expect(try await fixture.cache.load(URLRequest(url: url)).source == .hit)
     }
     try await fixture.cache.purge(.since(storedAt - 1), mode: .soft)
     #expect(fixture.cache.isCached(url))
     let stale = try await fixture.cache.load(URLRequest(url, policy: .returnCacheDataDontLoad))
-    #expect(stale.source == .staleStore)
+    #expect(stale.source == .stale)
     try await fixture.cache.purge(.since(storedAt - 1))
     #expect(!fixture.cache.isCached(url))
     await fixture.finish()

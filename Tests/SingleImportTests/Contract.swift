@@ -29,7 +29,7 @@ func load(_ url: URL, through cache: LMDBURLCache, and session: URLSession) asyn
   for try await chunk in chunks { all.append(chunk) }
   let result = try await cache.load(request)
   print(response.url == head.url, (response as? HTTPURLResponse)?.statusCode ?? 0, page.count == all.count)
-  print(result.source == .store, result.reason == .fresh, result.reason.id, result.storageRefusal?.summary ?? "")
+  print(result.source == .hit, result.reason == .fresh, result.reason.id, result.storageRefusal?.summary ?? "")
   return data
 }
 
@@ -76,6 +76,6 @@ func respond(to url: URL, cachingIn directory: String) async throws -> Data {
   let request = CachingClientRequest(head: RequestHead(url: url, fields: ["Accept": "text/html"]))
   let transport = CurlTransport()
   let response = try await cachingClient.respond(to: request, over: transport)
-  print(response.source == .network, response.head.fields["Content-Type"] ?? "", response.storageRefusal == .noStore)
+  print(response.source == .miss, response.head.fields["Content-Type"] ?? "", response.storageRefusal == .noStore)
   return try await response.body.collect(upTo: 1 << 20)
 }

@@ -28,7 +28,7 @@ struct DemoCommandTests {
     let json = try result.json()
     // Three readers read 20 files in seven passes. A quarter of the files is purged and fetched again; a fifth expires.
     let expected = [
-      "fileCount": 20, "readerCount": 3, "requestCount": 7 * 60, "fetchedCount": 25, "revalidatedCount": 4,
+      "fileCount": 20, "readerCount": 3, "requestCount": 7 * 60, "missCount": 25, "revalidatedCount": 4,
       "coalescedCount": 0, "hitCount": 7 * 60 - 29, "originRequestCount": 29,
     ]
     for (key, value) in expected { #expect(json[key] as? Int == value, "\(key)") }
@@ -36,15 +36,15 @@ struct DemoCommandTests {
     let purge = try #require(json["purge"] as? [String: Any])
     #expect(purge["removedCount"] as? Int == 5)
     #expect(purge["keptCount"] as? Int == 15)
-    // Ten rounds, of which only the first is fetched, and one after a purge.
+    // Ten rounds, of which only the first is a miss, and one after a purge.
     let queries = try #require(json["queries"] as? [String: Any])
     #expect(queries["contentCount"] as? Int == 20)
-    #expect(queries["fetchedCount"] as? Int == 40 && queries["hitCount"] as? Int == 180)
+    #expect(queries["missCount"] as? Int == 40 && queries["hitCount"] as? Int == 180)
     let rows = try #require(json["rows"] as? [[String: Any]])
     #expect(
       rows.map { "\($0["interface"] ?? "") \($0["phase"] ?? "") \($0["kind"] ?? "") \($0["requestCount"] ?? "")" } == [
-        "URLSession first time fetched 20", "URLSession first time hit 40", "URLSession again hit 60",
-        "data(for:) as before hit 60", "data(for:) again hit 60", "URLSession after the purge fetched 5",
+        "URLSession first time miss 20", "URLSession first time hit 40", "URLSession again hit 60",
+        "data(for:) as before hit 60", "data(for:) again hit 60", "URLSession after the purge miss 5",
         "URLSession after the purge hit 55", "data(for:) an hour later revalidated 4",
         "data(for:) an hour later hit 56",
         "2nd process origin stopped hit 60",

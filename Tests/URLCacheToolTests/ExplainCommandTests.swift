@@ -92,7 +92,7 @@ struct ExplainCommandTests {
   @Test("For a URL without a stored response, explain says so")
   func miss() throws {
     let (text, json) = try explain([Tool.Stored(url: "http://b.example/")])
-    #expect(text.contains("\nResult  fetched from the origin\nRule    miss (RFC 9111 4): nothing suitable is stored\n"))
+    #expect(text.contains("\nResult  a miss, from the origin\nRule    miss (RFC 9111 4): nothing suitable is stored\n"))
     #expect(text.contains("\nStored  nothing for this URL; no refusal to store is recorded\n"))
     #expect(json["refused"] is NSNull)
     #expect(outcome(json) == ["fetch", "miss"])

@@ -33,7 +33,7 @@ struct GetCommandTests {
     }
   }
 
-  @Test("--twice prints the source of both responses: a fetch, a hit or a validation")
+  @Test("--twice prints the outcome of both requests: a miss, a hit or a validation")
   func twice() throws {
     let origin = try origin()
     defer { origin.stop() }
@@ -44,11 +44,11 @@ struct GetCommandTests {
     #expect(result.output == "fresh\nchecked\nnothing\nfresh\n")
     #expect(
       sources(result.errors) == [
-        "200 fetched fresh", "200 hit fresh", "200 fetched checked", "200 revalidated checked",
-        "404 fetched missing", "404 fetched missing", "200 fetched fresh", "200 hit fresh",
+        "200 miss fresh", "200 hit fresh", "200 miss checked", "200 revalidated checked",
+        "404 miss missing", "404 miss missing", "200 miss fresh", "200 hit fresh",
       ])
     #expect(result.errors.contains("  not stored (no-store)  ") && result.errors.contains(" µs  "))
-    #expect(result.errors.contains("200  hit          fresh         age 0 s"))
+    #expect(result.errors.contains("200  hit           fresh         age 0 s"))
     // The next process finds the responses that this one stored.
     let again = try tool.run("get", urls[0], "--directory", tool.path("cache"))
     #expect(sources(again.errors) == ["200 hit fresh"])
@@ -174,7 +174,7 @@ struct GetCommandTests {
     #expect(redirects.map { $0["status"] as? Int } == [301] && redirects.map { $0["source"] as? String } == ["hit"])
     #expect(lines[0]["url"] as? String == url)
     #expect(lines[0]["finalURL"] as? String == origin.url("/fresh").absoluteString)
-    #expect(lines.map { $0["source"] as? String } == ["fetched", "hit"])
+    #expect(lines.map { $0["source"] as? String } == ["miss", "hit"])
     #expect(lines.map { $0["reason"] as? String } == ["miss", "fresh"])
     #expect(lines.allSatisfy { $0["refusal"] is NSNull })
   }
@@ -186,7 +186,7 @@ struct GetCommandTests {
     let tool = try Tool()
     let url = origin.url("/moved/briefly").absoluteString
     let result = try tool.run("get", url, "--twice", "--directory", tool.path("cache"))
-    #expect(sources(result.errors) == ["200 fetched fresh", "200 fetched fresh"])
+    #expect(sources(result.errors) == ["200 miss fresh", "200 miss fresh"])
     #expect(origin.requestCount == 3)
   }
 
@@ -208,8 +208,8 @@ struct GetCommandTests {
   @Test(
     "The policy decides the source of a response that is stored",
     arguments: [
-      ("protocol", "200 hit fresh"), ("reload", "200 fetched fresh"), ("reload-everywhere", "200 fetched fresh"),
-      ("prefer-cache", "200 hit fresh"), ("only-cache", "200 hit fresh"), ("revalidate", "200 fetched fresh"),
+      ("protocol", "200 hit fresh"), ("reload", "200 miss fresh"), ("reload-everywhere", "200 miss fresh"),
+      ("prefer-cache", "200 hit fresh"), ("only-cache", "200 hit fresh"), ("revalidate", "200 miss fresh"),
     ])
   func policies(policy: String, line: String) throws {
     let origin = try origin()
@@ -285,7 +285,7 @@ struct GetCommandTests {
     #expect(lines[0] == "urlcache get: ftp://a.example/: This is not an http or https URL with a host.")
     #expect(lines[1] == "urlcache get: not a url: This is not an http or https URL with a host.")
     #expect(lines[2].hasPrefix("urlcache get: \(gone): The host does not accept the connection"))
-    #expect(sources(lines[3] + "\n" + lines[4]) == ["200 fetched fresh", "200 hit fresh"])
+    #expect(sources(lines[3] + "\n" + lines[4]) == ["200 miss fresh", "200 hit fresh"])
   }
 
   @Test("An unusable directory is an error, and no request is sent")

@@ -38,15 +38,15 @@ struct ModeCommandTests {
     let (url, warmed) = (origin.url("/a"), origin.url("/b"))
     let (own, other) = isShared ? ("shared", "private") : ("private", "shared")
     // An earlier program had the other mode.
-    #expect(try await load(origin.url("/c"), directory, shared: !isShared) == .network)
-    #expect(try await load(url, directory, shared: isShared) == .network)
+    #expect(try await load(origin.url("/c"), directory, shared: !isShared) == .miss)
+    #expect(try await load(url, directory, shared: isShared) == .miss)
     #expect(try explain(url, directory, tool) == [own, "hit"])
     #expect(try tool.run("get", url.absoluteString, "--directory", directory).errors.hasPrefix("200  hit "))
     let list = tool.path("list")
     try Data(warmed.absoluteString.utf8).write(to: URL(fileURLWithPath: list))
     #expect(try tool.run("warm", list, "--directory", directory).status == 0)
     #expect(try explain(warmed, directory, tool) == [own, "hit"])
-    for url in [url, warmed] { #expect(try await load(url, directory, shared: isShared) == .store) }
+    for url in [url, warmed] { #expect(try await load(url, directory, shared: isShared) == .hit) }
     // An option wins, and records nothing.
     #expect(try explain(url, directory, tool, "--\(other)") == [other, "validate"])
     let changed = try tool.run("get", url.absoluteString, "--directory", directory, "--\(other)")

@@ -67,7 +67,7 @@ struct QueryCommandTests {
     try Data("q=digest".utf8).write(to: URL(fileURLWithPath: file))
     let first = try tool.run(command + ["--data", "q=digest", "--twice"])
     #expect(first.output == QueryOrigin.result(of: "digest") && !first.output.isEmpty)
-    #expect(sources(first) == ["200 fetched", "200 hit"])
+    #expect(sources(first) == ["200 miss", "200 hit"])
     let sent = try #require(origin.origin.requests.first)
     #expect(sent.method == "QUERY" && sent["Content-Type"] == "application/x-www-form-urlencoded")
     #expect(sources(try tool.run(command + ["--data-file", file])) == ["200 hit"])
@@ -76,13 +76,13 @@ struct QueryCommandTests {
     #expect(sources(piped) == ["200 hit"] && piped.output == first.output)
     let json = [#"{"q": "digest"}"#, "--content-type", "application/json"]
     let other = try tool.run(command + ["--data"] + json)
-    #expect(sources(other) == ["200 fetched"] && other.output == first.output)
+    #expect(sources(other) == ["200 miss"] && other.output == first.output)
     let withField = ["--data", #"{"q": "digest"}"#, "--header", "content-type: application/json"]
     #expect(sources(try tool.run(command + withField)) == ["200 hit"])
-    #expect(sources(try tool.run(command + ["--data", "q=digest", "--content-type", "text/plain"])) == ["415 fetched"])
+    #expect(sources(try tool.run(command + ["--data", "q=digest", "--content-type", "text/plain"])) == ["415 miss"])
     // Without any content all titles are found.
     let empty = try tool.run(command + ["--data", ""])
-    #expect(sources(empty) == ["200 fetched"] && empty.output == QueryOrigin.result(of: ""))
+    #expect(sources(empty) == ["200 miss"] && empty.output == QueryOrigin.result(of: ""))
     #expect(origin.origin.requests.map(\.body.count) == [8, 15, 8, 0])
   }
 
@@ -167,7 +167,7 @@ struct QueryCommandTests {
     #expect(explanation["method"] as? String == "QUERY" && explanation["outcome"] as? String == "hit")
     #expect((explanation["queryContent"] as? [String: Any])?["digest"] as? String == digest)
     let unknown = try output(["explain", directory, url] + query("other"))
-    #expect(unknown.contains("\nResult   fetched from the origin\n"))
+    #expect(unknown.contains("\nResult   a miss, from the origin\n"))
     #expect(unknown.contains("nothing for this query"))
 
     let shown = try output(["show", directory, url] + query("needle"))

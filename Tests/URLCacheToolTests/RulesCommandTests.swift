@@ -37,10 +37,10 @@ struct RulesCommandTests {
       return try ToolResult(status: 0, wasKilled: false, output: result.errors, errors: "").json()
     }
     let first = try get("/tenant/1?token=a", "--header", "X-Tenant: acme")
-    #expect(first["source"] as? String == "fetched" && first["refusal"] is NSNull)
+    #expect(first["source"] as? String == "miss" && first["refusal"] is NSNull)
     #expect(first["cachingRules"] as? [String] == ["tokens", "images", "tenants"])
     #expect(try get("/tenant/1?token=b", "--header", "X-Tenant: acme")["source"] as? String == "hit")
-    #expect(try get("/tenant/1?token=b")["source"] as? String == "fetched")
+    #expect(try get("/tenant/1?token=b")["source"] as? String == "miss")
     #expect(try get("/account/1")["refusal"] as? String == "storing-disallowed")
 
     func explain(_ path: String, _ options: String...) throws -> String {
@@ -107,9 +107,9 @@ struct RulesCommandTests {
       let result = try tool.run(["get", url, "--directory", tool.path("cache")] + request(content))
       return try ToolResult(status: 0, wasKilled: false, output: result.errors, errors: "").json()["source"] as? String
     }
-    #expect(try get(#"{"a": 1, "b": 2}"#) == "fetched")
+    #expect(try get(#"{"a": 1, "b": 2}"#) == "miss")
     #expect(try get(#"{"b":2,"a":1}"#) == "hit")
-    #expect(try get(#"{"b":2,"a":3}"#) == "fetched")
+    #expect(try get(#"{"b":2,"a":3}"#) == "miss")
     for (content, outcome) in [(#"{"b": 2, "a": 1}"#, "hit"), ("{}", "fetch")] {
       let json = try tool.run(["explain", tool.path("cache"), url] + request(content)).json()
       #expect(json["outcome"] as? String == outcome)

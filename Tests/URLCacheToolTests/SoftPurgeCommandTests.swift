@@ -24,7 +24,7 @@ struct SoftPurgeCommandTests {
       #expect(result.output == "body\nbody\n")
       return result.errors.split(separator: "\n").map { $0.split(separator: " ")[1] }
     }
-    #expect(try sources() == ["fetched", "fetched"])
+    #expect(try sources() == ["miss", "miss"])
     #expect(try sources() == ["hit", "hit"])
     let result = try tool.run("purge", directory, "--prefix", urls[0], "--soft")
     #expect(result.status == 0)

@@ -62,7 +62,7 @@ extension CachingClient {
     case .response(let response, _) where response.source == .unavailable: return (.unavailable, response.reason)
     case .response(let response, let revalidated):
       let outcome = RequestExplanation.Outcome.stored(
-        status: response.status, isStale: response.source == .staleStore, revalidatesInBackground: revalidated != nil)
+        status: response.status, isStale: response.source == .stale, revalidatesInBackground: revalidated != nil)
       return (outcome, response.reason)
     case .fetch(let plan) where plan.isCompletion: return (.complete(plan.conditional), plan.rule)
     case .fetch(let plan):

@@ -65,7 +65,7 @@ extension CachingClient {
     }
     return .response(
       Response(
-        status: entry.status, body: wholeBody(of: entry, for: request), source: .store, age: age, reason: rule,
+        status: entry.status, body: wholeBody(of: entry, for: request), source: .hit, age: age, reason: rule,
         entry: entry, content: .entry(.whole), cacheStatus: nil), revalidating: nil)
   }
 

@@ -23,7 +23,7 @@ extension CachingClient {
       default: !entry.freshness.isFresh(at: now)
       }
     return Response(
-      status: prepared.status, body: prepared.body, source: isStale ? .staleStore : .store, age: prepared.age,
+      status: prepared.status, body: prepared.body, source: isStale ? .stale : .hit, age: prepared.age,
       reason: prepared.rule, entry: entry, content: .entry(prepared.form), cacheStatus: hitStatus(entry.freshness, now))
   }
 
@@ -103,7 +103,7 @@ extension CachingClient {
     else { return nil }
     let age = shared.freshness.wholeAge(at: clock())
     return Response(
-      status: prepared.status, body: prepared.body, source: .coalesced, age: age, reason: .collapsed, entry: nil,
+      status: prepared.status, body: prepared.body, source: .coalesced, age: age, reason: .coalesced, entry: nil,
       content: .given(
         prepared.form.fields(of: shared, age: age), fetch.storageReport,
         isDecoded: shared.freshness.isOfDecodedContent(shared.fields)),
@@ -124,7 +124,7 @@ extension CachingClient {
     return Response(
       status: head.status,
       body: recovering(body, of: head, plan, over: transport) { !($0 is CancellationError) },
-      source: .coalesced, age: age, reason: .collapsed, entry: nil,
+      source: .coalesced, age: age, reason: .coalesced, entry: nil,
       content: .given(
         ResponseForm.whole.fields(of: head, age: age), fetch.storageReport,
         isDecoded: head.freshness.isOfDecodedContent(head.fields)),
@@ -139,7 +139,7 @@ extension CachingClient {
     _ report: StorageReport, isStored: Bool = false, age: Int = 0
   ) -> Response {
     Response(
-      status: incoming.head.status, body: body, source: .network, age: age, reason: rule, entry: nil,
+      status: incoming.head.status, body: body, source: .miss, age: age, reason: rule, entry: nil,
       content: .given(
         incoming.head.fields, report,
         isDecoded: incoming.isContentDecoded && incoming.head.fields.contains("Content-Encoding")),

@@ -46,7 +46,7 @@ extension CachingClient {
     fetch.deliver(
       .success(
         Response(
-          status: prepared.status, body: prepared.body, source: .network, age: prepared.age, reason: prepared.rule,
+          status: prepared.status, body: prepared.body, source: .miss, age: prepared.age, reason: prepared.rule,
           entry: nil,
           content: .given(
             prepared.form.fields(of: shared, age: prepared.age), fetch.storageReport,
@@ -99,7 +99,7 @@ extension CachingClient {
       fetch.deliver(
         .success(
           Response(
-            status: whole.status, body: readerBody(of: arriving, whole, plan, over: transport), source: .network,
+            status: whole.status, body: readerBody(of: arriving, whole, plan, over: transport), source: .miss,
             age: age, reason: rule, entry: nil,
             content: .given(
               ResponseForm.whole.fields(of: head, age: age), fetch.storageReport,

@@ -23,8 +23,8 @@ public struct CacheProvenance: Sendable, CustomStringConvertible {
 
   /// The source of the response.
   public let source: ResponseSource
-  /// Where the stored response was: in memory, on disk, or in the fleet, whose responses count as fetched
-  /// (`ResponseSource.network`).
+  /// Where the stored response was: in memory, on disk, or in the fleet, whose responses count as misses
+  /// (`ResponseSource.miss`).
   ///
   /// Nil for a response from the origin, and for one that an override of a subclass made. If several requests look a
   /// response up at once, one that found it on disk may say memory, where the others found it.

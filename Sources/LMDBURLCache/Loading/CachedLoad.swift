@@ -167,7 +167,7 @@ struct CachedLoad: Sendable {
 
   /// Whether a response is a stored 401, and this load may have credentials for another response.
   private func mayGetMore(than response: Client.Response) -> Bool {
-    response.status == 401 && response.source != .network && transport.hasCredentials
+    response.status == 401 && response.source != .miss && transport.hasCredentials
   }
 
   /// The delegate of the load: its task's, or its session's.

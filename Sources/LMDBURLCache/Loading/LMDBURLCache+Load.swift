@@ -110,7 +110,7 @@ extension LMDBURLCache {
       let result = try await load.run(load.firstHop(request))
       let response = result.response
       var byteCount = 0
-      if response.source == .network || response.source == .coalesced {
+      if response.source == .miss || response.source == .coalesced {
         // A fetched response is stored after its body has been read completely.
         for try await chunk in response.body {
           byteCount += chunk.count

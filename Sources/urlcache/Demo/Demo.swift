@@ -100,8 +100,8 @@ struct Demo {
     let origin = try QueryOrigin(clock: { [clock = files.clock] in Int(clock.now.timeIntervalSince1970) })
     defer { origin.stop() }
     let result = try await DemoQueries(origin: origin, cache: cache).run()
-    let counts = (fetched: result.measurements.count(.fetched), hit: result.measurements.count(.hit))
-    progress.end("\(Format.count(counts.fetched)) fetched, \(Format.count(counts.hit)) hit")
+    let counts = (miss: result.measurements.count(.miss), hit: result.measurements.count(.hit))
+    progress.end("\(Format.count(counts.miss)) miss, \(Format.count(counts.hit)) hit")
     return result
   }
 

@@ -20,9 +20,9 @@ struct DemoQueries {
   /// Sends each query several times, then purges the URL and sends them once more.
   func run() async throws -> DemoReport.QueryResult {
     var result = DemoReport.QueryResult()
-    for round in 0..<Self.roundCount { try await send(expecting: round == 0 ? .fetched : .hit, &result) }
+    for round in 0..<Self.roundCount { try await send(expecting: round == 0 ? .miss : .hit, &result) }
     try await cache.purge(.url(origin.url))
-    try await send(expecting: .fetched, &result)
+    try await send(expecting: .miss, &result)
     return result
   }
 
@@ -36,8 +36,8 @@ struct DemoQueries {
       let start = clock.now
       let loaded = try await cache.load(request)
       result.measurements.add(
-        loaded.source == .store ? .hit : .fetched, clock.now - start, byteCount: loaded.data.count)
-      if (loaded.source == .store) != (kind == .hit) {
+        loaded.source == .hit ? .hit : .miss, clock.now - start, byteCount: loaded.data.count)
+      if (loaded.source == .hit) != (kind == .hit) {
         result.measurements.failures.append("The query for '\(text)' had the source '\(loaded.source.rawValue)'")
       }
       if loaded.data != Data(QueryOrigin.result(of: text).utf8) {

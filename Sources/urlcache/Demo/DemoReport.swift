@@ -81,7 +81,7 @@ struct DemoReport {
     let total = total
     for kind in DemoResponseKind.allCases where total.count(kind) > 0 {
       rows.append([
-        kind == .fetched ? "total" : "", "", kind.rawValue, Format.count(total.count(kind)),
+        kind == .miss ? "total" : "", "", kind.rawValue, Format.count(total.count(kind)),
         Format.bytes(total.byteCounts[kind] ?? 0), "", "",
       ])
     }
@@ -110,7 +110,7 @@ struct DemoReport {
   private var queryText: String {
     let measurements = queries?.measurements ?? Measurements()
     return "\(Format.count(DemoQueries.texts.count)) different contents of QUERY at one URL, with a purge of the URL: "
-      + "\(Format.count(measurements.count(.fetched))) fetched, \(Format.count(measurements.count(.hit))) hit, p50 "
+      + "\(Format.count(measurements.count(.miss))) miss, \(Format.count(measurements.count(.hit))) hit, p50 "
       + Format.latency(measurements.percentile(50, .hit) ?? 0)
   }
 
@@ -119,10 +119,10 @@ struct DemoReport {
     let total = total
     var parts = [
       "\(Format.count(total.requestCount, "request")) went to the origin \(Format.count(originRequestCount, "time")) "
-        + "(\(Format.count(total.count(.fetched))) fetched, \(Format.count(total.count(.revalidated))) revalidated) and "
+        + "(\(Format.count(total.count(.miss))) miss, \(Format.count(total.count(.revalidated))) revalidated) and "
         + "were hits \(Format.count(total.count(.hit) + total.count(.coalesced), "time"))"
     ]
-    if let fetch = median(.fetched, by: "URLSession"), let session = median(.hit, by: "URLSession"),
+    if let fetch = median(.miss, by: "URLSession"), let session = median(.hit, by: "URLSession"),
       let direct = median(.hit, by: "data(for:)")
     {
       parts.append(
@@ -165,7 +165,7 @@ struct DemoReport {
       "folder": .string(folder), "fileCount": .number(fileCount), "fileByteCount": .number(fileByteCount),
       "readerCount": .number(readerCount), "rows": .array(rows),
       "requestCount": .number(total.requestCount), "byteCount": .number(total.byteCount),
-      "fetchedCount": .number(total.count(.fetched)), "revalidatedCount": .number(total.count(.revalidated)),
+      "missCount": .number(total.count(.miss)), "revalidatedCount": .number(total.count(.revalidated)),
       "hitCount": .number(total.count(.hit)), "coalescedCount": .number(total.count(.coalesced)),
       "originRequestCount": .number(originRequestCount),
       "purge": [
@@ -174,7 +174,7 @@ struct DemoReport {
       ],
       "queries": [
         "contentCount": .number(DemoQueries.texts.count),
-        "fetchedCount": .number(queries?.measurements.count(.fetched) ?? 0),
+        "missCount": .number(queries?.measurements.count(.miss) ?? 0),
         "hitCount": .number(queries?.measurements.count(.hit) ?? 0),
         "p50": microseconds(queries?.measurements.percentile(50, .hit)),
       ],

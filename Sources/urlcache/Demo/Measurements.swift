@@ -2,7 +2,7 @@ import Foundation
 
 /// The source of a response.
 enum DemoResponseKind: String, Codable, CaseIterable, Sendable {
-  case fetched
+  case miss
   case revalidated
   case hit
   /// From another reader's fetch.

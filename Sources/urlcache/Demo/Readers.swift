@@ -82,16 +82,16 @@ struct Readers: Sendable {
 
   /// Returns the kind of a response by its `Age`: stored responses have one, and this origin sends none.
   private static func byAge(_ response: URLResponse) -> DemoResponseKind {
-    (response as? HTTPURLResponse)?.value(forHTTPHeaderField: "Age") == nil ? .fetched : .hit
+    (response as? HTTPURLResponse)?.value(forHTTPHeaderField: "Age") == nil ? .miss : .hit
   }
 
   private static func kind(of result: LoadResult) throws -> DemoResponseKind {
     switch result.source {
-    case .store: .hit
+    case .hit: .hit
     case .revalidated: .revalidated
-    case .network: .fetched
+    case .miss: .miss
     case .coalesced: .coalesced
-    case .staleStore, .staleOnError, .unavailable:
+    case .stale, .staleOnError, .unavailable:
       throw ToolError("The source '\(result.source.rawValue)' was not expected.")
     }
   }

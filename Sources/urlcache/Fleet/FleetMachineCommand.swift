@@ -58,11 +58,11 @@ enum FleetMachineCommand: Command {
 
   private static func words(_ source: ResponseSource) -> String {
     switch source {
-    case .store: "its own store"
+    case .hit: "its own store"
     case .revalidated: "its own store after a validation"
-    case .network: "the origin"
+    case .miss: "the origin"
     case .coalesced: "a fetch of this process"
-    case .staleStore, .staleOnError: "its own store, stale"
+    case .stale, .staleOnError: "its own store, stale"
     case .unavailable: "nothing"
     }
   }

@@ -113,9 +113,9 @@ struct WarmRunner {
     do {
       let result = try await cache.warm(request) { received.add($0) }
       switch result.source {
-      case .store, .staleStore: return .loaded(result, .fresh)
-      case .revalidated: return .loaded(result, .validated)
-      case .network, .coalesced: return .loaded(result, .fetched)
+      case .hit, .stale: return .loaded(result, .fresh)
+      case .revalidated: return .loaded(result, .revalidated)
+      case .miss, .coalesced: return .loaded(result, .fetched)
       // The response is as old as before.
       case .staleOnError: return .failed("The origin failed; a stale response was served")
       case .unavailable: return .failed("No response is stored, and the request forbids a fetch")

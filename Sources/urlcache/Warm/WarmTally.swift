@@ -5,7 +5,7 @@ import LMDBURLCache
 struct WarmTally {
   /// The source of a response.
   enum Source: Sendable {
-    case fresh, validated, fetched
+    case fresh, revalidated, fetched
   }
 
   /// The result of a request.
@@ -19,7 +19,7 @@ struct WarmTally {
 
   private(set) var storedCount = 0
   private(set) var freshCount = 0
-  private(set) var validatedCount = 0
+  private(set) var revalidatedCount = 0
   private(set) var notStoredCount = 0
   private(set) var failedCount = 0
   /// The number of sitemaps of an index that could not be read.
@@ -31,7 +31,7 @@ struct WarmTally {
   private(set) var refusals: [String: Int] = [:]
 
   /// The number of completed requests.
-  var doneCount: Int { storedCount + freshCount + validatedCount + notStoredCount + failedCount }
+  var doneCount: Int { storedCount + freshCount + revalidatedCount + notStoredCount + failedCount }
 
   /// The number of failures of both kinds.
   var failureCount: Int { failedCount + failedSitemapCount }
@@ -45,7 +45,7 @@ struct WarmTally {
       if result.status >= 400 { errorStatusCount += 1 }
       switch source {
       case .fresh: freshCount += 1
-      case .validated: validatedCount += 1
+      case .revalidated: revalidatedCount += 1
       case .fetched:
         if let rule = result.storageRefusal {
           notStoredCount += 1
@@ -68,7 +68,7 @@ struct WarmTally {
       .joined(separator: ", ")
     let rows = [
       ["  Stored", Format.count(storedCount), "\(Format.bytes(fetchedByteCount)) fetched"],
-      ["  Validated", Format.count(validatedCount), ""],
+      ["  Revalidated", Format.count(revalidatedCount), ""],
       ["  Already fresh", Format.count(freshCount), ""],
       ["  Not stored", Format.count(notStoredCount), rules],
       ["  Failed", Format.count(failedCount), ""],
@@ -85,7 +85,8 @@ struct WarmTally {
   func json(total: Int, skippedCount: Int, resumedCount: Int, seconds: Double, isComplete: Bool) -> JSON {
     [
       "total": .number(total), "skippedCount": .number(skippedCount), "resumedCount": .number(resumedCount),
-      "doneCount": .number(doneCount), "storedCount": .number(storedCount), "validatedCount": .number(validatedCount),
+      "doneCount": .number(doneCount), "storedCount": .number(storedCount),
+      "revalidatedCount": .number(revalidatedCount),
       "freshCount": .number(freshCount), "notStoredCount": .number(notStoredCount),
       "refusals": .object(refusals.map { ($0.key, .number($0.value)) }), "failedCount": .number(failedCount),
       "failedSitemapCount": .number(failedSitemapCount),

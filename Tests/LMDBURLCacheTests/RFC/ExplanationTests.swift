@@ -144,7 +144,7 @@ struct ExplanationTests {
       if let reason, reason != decision.rule { return "decided by \(reason)" }
       guard result.response.url == url else { return effect.seen.isEmpty ? nil : "the origin was asked" }
       if (result.response as? HTTPURLResponse)?.statusCode != status { return "another status" }
-      if result.source != (isStale ? .staleStore : .store) { return "from \(result.source)" }
+      if result.source != (isStale ? .stale : .hit) { return "from \(result.source)" }
       return effect.seen.isEmpty == !revalidates ? nil : "\(effect.seen.count) requests to the origin"
     case .unavailable:
       if !effect.seen.isEmpty { return "the origin was asked" }
@@ -167,7 +167,7 @@ struct ExplanationTests {
     if effect.seen.isEmpty { return "the origin was not asked" }
     guard let reason else { return nil }
     switch effect.source {
-    case .network?: return reason == decision.rule ? nil : "decided by \(reason)"
+    case .miss?: return reason == decision.rule ? nil : "decided by \(reason)"
     case .staleOnError?: return reason == staleOnError?.rule ? nil : "stale by \(reason)"
     case .revalidated?: return canValidate ? nil : "validated"
     default: return "from \(effect.source?.rawValue ?? "nothing")"

@@ -84,7 +84,7 @@ struct Gateway: Sendable {
 func report(on url: URL, through cache: LMDBURLCache) async throws -> String {
   let result = try await cache.load(URLRequest(url: url))
   let refusal = result.storageRefusal.map { "not stored: \($0)" } ?? "stored or from the cache"
-  return "\(url.path) from \(result.source.rawValue), \(refusal)"
+  return "\(url.path): \(result.source.rawValue), \(refusal)"
 }
 
 /// Responds to each request with a page that is fresh for a minute.

@@ -44,7 +44,7 @@ struct CookbookTests {
       unsetenv("COOKBOOK_DIRECTORY")
       unsetenv("COOKBOOK_URL")
       let result = try await openInWorker(directory).load(URLRequest(url: origin.url("/page")))
-      #expect(result.source == .store)
+      #expect(result.source == .hit)
       #expect(origin.requestCount == 1)
     }
   }
@@ -201,7 +201,7 @@ struct CookbookTests {
     try await withOrigin([("Cache-Control", "no-store")]) { origin, directory in
       let cache = try openInWorker(directory)
       let text = try await report(on: origin.url("/page"), through: cache)
-      #expect(text.hasPrefix("/page from network, not stored: no-store (RFC 9111 "))
+      #expect(text.hasPrefix("/page from miss, not stored: no-store (RFC 9111 "))
     }
     try await withOrigin { origin, directory in
       let cache = try openInWorker(directory)
@@ -216,10 +216,10 @@ struct CookbookTests {
     let clock = TestClock()
     let cache = try openForTest(in: directory) { clock.now }
     let request = URLRequest(url: URL(string: "https://www.example.com/page")!)
-    #expect(try await cache.load(request).source == .network)
-    #expect(try await cache.load(request).source == .store)
+    #expect(try await cache.load(request).source == .miss)
+    #expect(try await cache.load(request).source == .hit)
     clock.advance(by: 61)
-    #expect(try await cache.load(request).source == .network)
+    #expect(try await cache.load(request).source == .miss)
     #expect(!FileManager.default.fileExists(atPath: directory.path))
   }
 

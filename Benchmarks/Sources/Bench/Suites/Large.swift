@@ -236,7 +236,7 @@ enum LargeLoad {
       return { result in
         let response = try await client.respond(to: request(url), over: transport)
         try await check(work) { count in for try await chunk in response.body { count += chunk.count } }
-        result.isHit = response.source == .store
+        result.isHit = response.source == .hit
         result.isStored = response.storage == .stored
       }
     case .bytes:
@@ -245,7 +245,7 @@ enum LargeLoad {
       return { result in
         let (chunks, response) = try await cache.bytes(for: URLRequest(url: url))
         try await check(work) { count in for try await chunk in chunks { count += chunk.count } }
-        result.isHit = response.cacheProvenance?.source == .store
+        result.isHit = response.cacheProvenance?.source == .hit
         result.isStored = response.cacheProvenance?.storage == .stored
       }
     case .readers:

@@ -97,7 +97,7 @@ final class FleetMachine: Sendable {
       } else {
         do {
           let result = try await cache.load(request)
-          if result.source != .network { ledger.count(.hits) }
+          if result.source != .miss { ledger.count(.hits) }
           check(result.data, result.response, facts, mayBeStale: false, "load, \(result.source.rawValue)")
         } catch {
           ledger.count(.failures)

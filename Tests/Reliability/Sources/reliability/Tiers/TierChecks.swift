@@ -18,8 +18,8 @@ struct TierChecks: Sendable {
     guard let identity = content.identity(of: body, for: key), url == nil || url == content.url(key) else {
       return Ledger.Violation(.wrong, "key \(key): \(body.count) bytes from \(url?.absoluteString ?? "?")")
     }
-    // A response that is not from the network was served without validation.
-    let isUnvalidated = content.isFetched(key) && (source == "store" || source == "coalesced")
+    // A response that is not a miss was served without validation.
+    let isUnvalidated = content.isFetched(key) && (source == "hit" || source == "coalesced")
     return ledger.violation(
       Ledger.FoundResponse(version: identity.version, isSoftPurged: isUnvalidated ? false : nil), after: facts)
   }

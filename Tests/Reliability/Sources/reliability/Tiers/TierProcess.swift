@@ -183,7 +183,7 @@ final class TierProcess: Sendable {
     counts.withLock { $0.loads += 1 }
     do {
       let result = try await caches[cache].load(request)
-      let isOwn = result.source == .network
+      let isOwn = result.source == .miss
       if isOwn, result.storageRefusal == nil, let identity = content.identity(of: result.data, for: key) {
         ledger.endWrite(identity.version, to: key, by: number)
       }
