@@ -94,7 +94,7 @@ private struct VariantDetails {
     if !windows.isEmpty { rows.append(["If stale", windows.joined(separator: ", ")]) }
     if !flagNames.isEmpty { rows.append(["Flags", flagNames.joined(separator: ", ")]) }
     for (name, value) in validators { rows.append([name, Format.visible(value)]) }
-    let vary = response.vary.fields.map { "\($0.name): \($0.isSecret ? Self.digest : $0.value ?? "(none)")" }
+    let vary = response.vary.ofRequest.fields.map { "\($0.name): \($0.isSecret ? Self.digest : $0.value ?? "(none)")" }
     rows.append(["Vary key", vary.isEmpty ? "-" : Format.visible(vary.joined(separator: "; "))])
     if !tags.isEmpty { rows.append(["Tags", Format.visible(tags.joined(separator: ", "))]) }
     rows.append(["Body", "\(Format.bytes(response.bodyByteCount)), \(place)"])
@@ -128,7 +128,7 @@ private struct VariantDetails {
       "flags": .array(flagNames.map { .string($0) }),
       "validators": .object(validators.map { ($0.name, .string($0.value)) }),
       "vary": .object(
-        response.vary.fields.map {
+        response.vary.ofRequest.fields.map {
           ($0.name, $0.isSecret ? .string(Self.digest) : $0.value.map { .string($0) } ?? .null)
         }
       ),

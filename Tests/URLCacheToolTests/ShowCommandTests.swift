@@ -101,6 +101,50 @@ struct ShowCommandTests {
     #expect(whole?.first?["part"] is NSNull)
   }
 
+  @Test("list and show name no field of the Vary key that is none of the request, such as the form of the content")
+  func formOfContent() throws {
+    let text = Data("a text that compresses, a text that compresses".utf8)
+    let file = try Tool()
+    let path = file.path("text")
+    try text.write(to: URL(fileURLWithPath: path))
+    let gzip = try Process.run(URL(fileURLWithPath: "/bin/gzip"), arguments: [path])
+    gzip.waitUntilExit()
+    let content = try Data(contentsOf: URL(fileURLWithPath: path + ".gz"))
+    let origin = try LoopbackOrigin { _ in
+      Reply(
+        200, [("Cache-Control", "max-age=600"), ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")],
+        body: content)
+    }
+    defer { origin.stop() }
+    let tool = try Tool()
+    let (url, directory) = (origin.url("/text").absoluteString, tool.path("cache"))
+    #expect(try tool.run("get", url, "--directory", directory).output == String(decoding: text, as: UTF8.self))
+    let entries = try tool.run("list", directory, "--json").json()["entries"] as? [[String: Any]]
+    #expect(entries?.first?["vary"] as? [String] == ["accept-encoding"])
+    let shown = try tool.run("show", directory, url)
+    #expect(shown.output.contains(/Vary key +accept-encoding: [^:]+\n/) && shown.output.contains("content decoded"))
+    for output in [try tool.run("list", directory), shown] { #expect(!output.output.contains(":decoded")) }
+  }
+
+  @Test("show calls a lifetime heuristic only if there is one")
+  func heuristicLifetime() throws {
+    let origin = try LoopbackOrigin { request in
+      let modified = request.path == "/modified" ? [("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")] : []
+      return Reply(200, [("Cache-Control", "no-cache"), ("ETag", "\"1\"")] + modified, "body")
+    }
+    defer { origin.stop() }
+    let tool = try Tool()
+    let directory = tool.path("cache")
+    for (path, isHeuristic) in [("/plain", false), ("/modified", true)] {
+      let url = origin.url(path).absoluteString
+      _ = try tool.run("get", url, "--directory", directory)
+      let lifetime = try #require(
+        try tool.run("show", directory, url).output.split(separator: "\n").first { $0.contains("Lifetime") })
+      #expect(lifetime.hasSuffix("(heuristic)") == isHeuristic, "\(lifetime)")
+      #expect(isHeuristic || lifetime.hasSuffix(" 0 s"))
+    }
+  }
+
   @Test("show --json has the documented keys")
   func showJSON() throws {
     let tool = try Tool()

@@ -88,7 +88,7 @@ enum Freshness {
       let share = date.timeIntervalSince(lastModified) * options.heuristicFraction
       return (bounded(min(share, options.heuristicMaximum)), true)
     }
-    return (bounded(options.defaultLifetime ?? 0), true)
+    return options.defaultLifetime.map { (bounded($0), true) } ?? (0, false)
   }
 
   /// Whether `immutable` can be trusted: over HTTPS, and with a body of known length (RFC 8246, section 3).

@@ -76,7 +76,7 @@ public struct StoredResponseInfo: Sendable {
   /// Date, age and lifetime.
   public let freshness: FreshnessInfo
   /// The request fields of its Vary key.
-  public var varyNames: [String] { vary.fields.map(\.name) }
+  public var varyNames: [String] { vary.ofRequest.fields.map(\.name) }
   /// Its Vary key.
   package let vary: VaryKey
   /// The body's size in bytes.
