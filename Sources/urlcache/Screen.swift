@@ -2,13 +2,39 @@ import Foundation
 import Glibc
 
 /// Repeated output: redraws a screen on a terminal, and appends otherwise.
+///
+/// If standard input is a terminal, too, it answers keys. ``end()`` must be called then.
 struct Screen {
+  /// A task of a command that redraws a screen, before its next refresh.
+  enum Request {
+    case quit, redraw
+  }
+
   /// Whether standard output is a terminal.
   let isTerminal = isatty(STDOUT_FILENO) == 1
-  private var isCleared = false
+  /// The text of the last line after `?`.
+  private let help: String
+  private let keyboard: Keyboard?
+  private var showsHelp = false
+  /// The size of the terminal for which it was drawn last.
+  private var drawnSize: (columns: Int, rows: Int)?
+
+  /// - Parameters:
+  ///   - help: A text about the screen, for the line after `?`.
+  ///   - hasKeys: Whether it answers keys.
+  init(help: String, hasKeys: Bool = true) {
+    self.help = help
+    keyboard = hasKeys && isTerminal ? Keyboard() : nil
+  }
+
+  /// Gives the terminal its former mode back.
+  func end() { keyboard?.end() }
 
   /// The present size of the terminal in characters.
   var size: (columns: Int, rows: Int) { Self.size(of: STDOUT_FILENO) }
+
+  /// The descriptor that is readable after a key; -1 if there are no keys.
+  var keyDescriptor: CInt { keyboard == nil ? -1 : STDIN_FILENO }
 
   /// Returns the present size of a terminal in characters; 80 × 24 if it is not known.
   static func size(of terminal: CInt) -> (columns: Int, rows: Int) {
@@ -22,8 +48,72 @@ struct Screen {
     guard isTerminal else { return try Output.write(lines.map { $0 + "\n" }.joined()) }
     let size = size
     let shown = lines.prefix(max(size.rows - 1, 1)).map { String($0.prefix(size.columns)) + "\u{1b}[K\n" }
+    let keys = showsHelp ? "q quit  ? hide help  \(help)" : "q quit  ? help"
+    let lastLine = keyboard == nil ? "" : "\u{1b}[\(size.rows);1H" + keys.prefix(size.columns - 1)
     // Clear the screen once; then overwrite the lines, which does not flicker, and clear what is below.
-    try Output.write((isCleared ? "" : "\u{1b}[2J") + "\u{1b}[H" + shown.joined() + "\u{1b}[J")
-    isCleared = true
+    try Output.write(
+      (drawnSize == nil ? "\u{1b}[2J" : "") + "\u{1b}[H" + shown.joined() + "\u{1b}[J" + lastLine)
+    drawnSize = size
+  }
+
+  /// Returns what the keys since the last call, or another size of the terminal, ask for.
+  mutating func request() -> Request? {
+    var isOutdated = drawnSize.map { $0 != size } ?? false
+    while let key = keyboard?.next() {
+      switch key {
+      case UInt8(ascii: "q"), UInt8(ascii: "Q"): return .quit
+      case UInt8(ascii: "?"):
+        showsHelp.toggle()
+        isOutdated = true
+      default: break
+      }
+    }
+    return isOutdated ? .redraw : nil
+  }
+}
+
+/// Keys of the terminal on standard input, one by one, and not shown.
+///
+/// A signal that ends the process restores the mode of the terminal first.
+struct Keyboard {
+  /// The mode of the terminal before. A handler of signals has no other way to it. It is written before there is one.
+  private nonisolated(unsafe) static var formerMode = termios()
+
+  /// Nil if standard input is no terminal, or one that another process reads now.
+  init?() {
+    // A process in the background would be stopped when it changes the mode.
+    let foreground = tcgetpgrp(STDIN_FILENO)
+    guard foreground == -1 || foreground == getpgrp(), tcgetattr(STDIN_FILENO, &Self.formerMode) == 0 else {
+      return nil
+    }
+    for number in [SIGINT, SIGTERM, SIGHUP] {
+      signal(number) { number in
+        Keyboard.restore()
+        signal(number, SIG_DFL)
+        kill(getpid(), number)
+      }
+    }
+    var mode = Self.formerMode
+    mode.c_lflag &= ~tcflag_t(ICANON | ECHO)
+    // A read returns at once.
+    mode.c_cc.5 = 0
+    mode.c_cc.6 = 0
+    tcsetattr(STDIN_FILENO, TCSANOW, &mode)
+  }
+
+  /// Restores the mode of the terminal, below the last line of the screen.
+  func end() { Self.restore() }
+
+  /// Returns the next key that was pressed; nil without one.
+  func next() -> UInt8? {
+    var key: UInt8 = 0
+    return read(STDIN_FILENO, &key, 1) == 1 ? key : nil
+  }
+
+  /// Calls only functions that a handler of signals may call.
+  private static func restore() {
+    tcsetattr(STDIN_FILENO, TCSANOW, &formerMode)
+    let newline: StaticString = "\n"
+    _ = write(STDOUT_FILENO, newline.utf8Start, newline.utf8CodeUnitCount)
   }
 }

@@ -20,8 +20,8 @@ enum StatsCommand: Command {
       suspended process, or one that is far behind, keeps space from being reused. Of more than 48 processes, and of
       those that only inspect the directory, only the reader slots are shown.
 
-      With --watch, shows rates and percentiles since the last refresh. On a terminal it redraws the screen; otherwise
-      it prints a line for each interval.
+      With --watch, shows rates and percentiles since the last refresh. On a terminal it redraws the screen, q ends it,
+      and ? shows a line of help; otherwise it prints a line for each interval.
 
       Other processes can use the cache at the same time. Nothing is changed, and no cache is created.
       """,

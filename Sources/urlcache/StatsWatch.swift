@@ -10,14 +10,15 @@ struct StatsWatch {
   let count: Int?
 
   func run() throws {
-    var screen = Screen()
+    var screen = Screen(help: "rates since the last refresh, every \(Self.number(interval)) s (--watch)")
+    defer { screen.end() }
     let loop = WatchLoop(directory: directory)
     var last = directory.statistics
     var lastTime = ContinuousClock.now
     var lease = LeaseWatch(directory: directory, command: "stats")
     var number = 0
     // The first rates are those of a short time, so that a screen appears at once.
-    try loop.wait(.milliseconds(min(Int(interval * 1000), 250)))
+    if try loop.wait(.milliseconds(min(Int(interval * 1000), 250)), &screen) == .quit { return }
     while true {
       guard let counts = directory.statistics else {
         throw ToolError("The directory has no counters. A cache creates them when it opens the directory.")
@@ -33,7 +34,11 @@ struct StatsWatch {
       number += 1
       if number == count { return }
       (last, lastTime) = (counts, now)
-      try loop.wait(.milliseconds(Int(interval * 1000)))
+      let end = ContinuousClock.now + .milliseconds(Int(interval * 1000))
+      while let request = try loop.wait(end - .now, &screen) {
+        if request == .quit { return }
+        try screen.draw(self.screen(rates))
+      }
     }
   }
 

@@ -9,8 +9,8 @@ enum TopCommand: Command {
     usage: ["DIR [--by misses|hits|bytes|time] [--hosts] [FILTER]... [--interval SECONDS] [OPTION]..."],
     discussion: """
       Watches the requests of all processes through the cache in DIR, and shows the URLs with the most of them since it
-      was started. On a terminal it redraws the screen; otherwise it prints a table after each interval. URLs include
-      their queries, which may contain secrets.
+      was started. On a terminal it redraws the screen, q ends it, and ? shows a line of help; otherwise it prints a
+      table after each interval. URLs include their queries, which may contain secrets.
 
       FILTER is that of 'urlcache log': --host, --path, --status, --outcome or --slower-than. Only requests that match
       count.
@@ -47,30 +47,37 @@ enum TopCommand: Command {
     let count = try arguments.number("count", in: 1...1_000_000_000, default: .max)
     let directory = try CacheAccess.openDirectory(arguments)
     var table = TopTable(order: order, addsUpHosts: arguments.has("hosts"))
-    var screen = Screen()
+    var screen = Screen(
+      help: "by \(name) (--by), every \(interval) s (--interval)", hasKeys: !arguments.has("json"))
+    defer { screen.end() }
     let loop = WatchLoop(directory: directory)
     let watch = try loop.watchEvents()
     let skippedBefore = watch.skippedCount
     let start = ContinuousClock.now
-    for number in 0..<count {
-      let end = ContinuousClock.now + .seconds(interval)
-      // The file of events holds few of them, so it is read more often than the screen is drawn.
-      while ContinuousClock.now < end {
-        try loop.wait(min(.milliseconds(100), end - .now))
-        for event in watch.next() where filter.matches(event) { table.add(event) }
-      }
-      let missing = watch.lostCount + watch.skippedCount - skippedBefore
-      if arguments.has("json") {
-        try Output.write(table.json(maximumCount: jsonRowCount, missingCount: missing).compact + "\n")
-        continue
-      }
+    var missing: Int { watch.lostCount + watch.skippedCount - skippedBefore }
+    func draw(isFirst: Bool) throws {
       let size = screen.isTerminal ? screen.size : (80, 24)
       let seconds = (ContinuousClock.now - start).components.seconds
       let title =
         "urlcache top  \(Format.visible(directory.path)), \(Format.count(table.requestCount, "request")) in "
         + Format.duration(Double(seconds)) + (missing > 0 ? ", \(Format.count(missing)) not recorded" : "")
       let lines = [title, ""] + table.lines(maximumCount: screen.isTerminal ? size.1 - 4 : 20, columns: size.0)
-      try screen.draw(screen.isTerminal || number == 0 ? lines : [""] + lines)
+      try screen.draw(screen.isTerminal || isFirst ? lines : [""] + lines)
+    }
+    for number in 0..<count {
+      let end = ContinuousClock.now + .seconds(interval)
+      // The file of events holds few of them, so it is read more often than the screen is drawn.
+      while ContinuousClock.now < end {
+        let request = try loop.wait(min(.milliseconds(100), end - .now), &screen)
+        if request == .quit { return .success }
+        for event in watch.next() where filter.matches(event) { table.add(event) }
+        if request == .redraw { try draw(isFirst: false) }
+      }
+      if arguments.has("json") {
+        try Output.write(table.json(maximumCount: jsonRowCount, missingCount: missing).compact + "\n")
+        continue
+      }
+      try draw(isFirst: number == 0)
     }
     return .success
   }

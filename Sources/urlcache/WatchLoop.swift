@@ -23,12 +23,28 @@ struct WatchLoop {
   ///
   /// - Throws: `Output.BrokenPipe`, or `ToolError` if the directory was deleted, moved or has failed.
   func wait(_ duration: Duration) throws {
+    try wait(duration, keys: -1) { nil }
+  }
+
+  /// Waits like ``wait(_:)``, or until a key or another size of the terminal asks for something, which it returns.
+  func wait(_ duration: Duration, _ screen: inout Screen) throws -> Screen.Request? {
+    try wait(duration, keys: screen.keyDescriptor) { screen.request() }
+  }
+
+  @discardableResult
+  private func wait(
+    _ duration: Duration, keys: CInt, request: () -> Screen.Request?
+  ) throws -> Screen.Request? {
     let end = ContinuousClock.now + duration
     repeat {
-      var output = pollfd(fd: STDOUT_FILENO, events: 0, revents: 0)
-      poll(&output, 1, CInt(min(max((end - .now) / .milliseconds(1), 0), 200)))
-      if output.revents & Int16(POLLERR) != 0 { throw Output.BrokenPipe() }
+      var files = [
+        pollfd(fd: STDOUT_FILENO, events: 0, revents: 0), pollfd(fd: keys, events: Int16(POLLIN), revents: 0),
+      ]
+      poll(&files, 2, CInt(min(max((end - .now) / .milliseconds(1), 0), 200)))
+      if files.contains(where: { $0.revents & Int16(POLLERR) != 0 }) { throw Output.BrokenPipe() }
       try directory.checkIsInPlace()
+      if let request = request() { return request }
     } while ContinuousClock.now < end
+    return nil
   }
 }

@@ -38,6 +38,21 @@ final class PseudoTerminal {
     #expect(ioctl(main, UInt(TIOCSWINSZ), &size) == 0)
   }
 
+  /// The terminal's present mode.
+  var mode: termios {
+    var mode = termios()
+    #expect(tcgetattr(main, &mode) == 0)
+    return mode
+  }
+
+  /// Whether it shows what is typed, and hands it on in whole lines, as it does at first.
+  var isInLines: Bool { mode.c_lflag & tcflag_t(ICANON | ECHO) == tcflag_t(ICANON | ECHO) }
+
+  /// Types text.
+  func type(_ text: String) {
+    #expect(write(main, text, text.utf8.count) == text.utf8.count)
+  }
+
   /// Closes this process's descriptor, so that ``readToEnd()`` ends when the tool has ended.
   func close() {
     if terminal >= 0 { Glibc.close(terminal) }

@@ -94,4 +94,80 @@ struct TerminalTests {
     // The screen neither hides the cursor nor changes another mode, so there is nothing to restore.
     #expect(terminal.readToEnd().replacing(/\u{1b}\[2?[JKH]/, with: "").contains("\u{1b}") == false)
   }
+
+  /// Starts a command that redraws its screen only when it is asked to, and waits until it reads keys.
+  private func watch(
+    _ command: String, _ tool: Tool, keys: PseudoTerminal, output: PseudoTerminal
+  ) throws -> Process {
+    let directory = try tool.makeCache([Tool.Stored(url: "http://a.example/")])
+    let process = try tool.start(
+      [command, directory, command == "stats" ? "--watch" : "--interval", "3600"], standardInput: keys.handle,
+      standardOutput: output.handle)
+    waitUntil { !keys.isInLines }
+    return process
+  }
+
+  @Test(
+    "stats --watch and top show their keys, answer ?, a new size and q, and restore the terminal",
+    arguments: ["stats", "top"])
+  func keys(_ command: String) throws {
+    let tool = try Tool()
+    let terminal = try PseudoTerminal()
+    let process = try watch(command, tool, keys: terminal, output: terminal)
+    terminal.type("?")
+    terminal.read { $0.contains("\u{1b}[24;1Hq quit  ? hide help  ") }
+    terminal.type("x?")
+    terminal.read { $0.contains(/\u{1b}\[24;1Hq quit  \? help$/) }
+    terminal.resize(columns: 40, rows: 10)
+    let text = terminal.read { $0.hasSuffix("\u{1b}[10;1Hq quit  ? help") }
+    let screen = try #require(text.components(separatedBy: "\u{1b}[H").last)
+    #expect(screen.replacing(/\u{1b}\[[0-9;]*[JKH]/, with: "").split { $0.isNewline }.allSatisfy { $0.count <= 40 })
+    terminal.type("q")
+    process.waitUntilExit()
+    #expect(process.terminationReason == .exit && process.terminationStatus == 0)
+    #expect(terminal.isInLines)
+    #expect(terminal.readToEnd().hasSuffix("? help\r\n"))
+  }
+
+  @Test("A signal restores the mode of the terminal, and ends the command", arguments: [SIGINT, SIGTERM])
+  func modeAfterSignal(signal: CInt) throws {
+    let tool = try Tool()
+    let terminal = try PseudoTerminal()
+    let process = try watch("top", tool, keys: terminal, output: terminal)
+    // Ctrl-C sends a signal.
+    #expect(terminal.mode.c_lflag & tcflag_t(ISIG) != 0)
+    kill(process.processIdentifier, signal)
+    process.waitUntilExit()
+    #expect(process.terminationReason == .uncaughtSignal && process.terminationStatus == signal)
+    #expect(terminal.isInLines)
+  }
+
+  @Test(
+    "The mode of the terminal is restored when another terminal for the output is closed",
+    arguments: ["stats", "top"])
+  func modeAfterClosedOutput(_ command: String) throws {
+    let tool = try Tool()
+    let terminal = try PseudoTerminal()
+    var output: PseudoTerminal? = try PseudoTerminal()
+    let process = try watch(command, tool, keys: terminal, output: try #require(output))
+    output = nil
+    process.waitUntilExit()
+    #expect(process.terminationReason == .exit && process.terminationStatus == 0)
+    #expect(terminal.isInLines)
+  }
+
+  @Test("Without a terminal for the keys, or for JSON, a command changes no mode", arguments: [false, true])
+  func modeWithoutKeys(isJSON: Bool) throws {
+    let tool = try Tool()
+    let directory = try tool.makeCache([Tool.Stored(url: "http://a.example/")])
+    let terminal = try PseudoTerminal()
+    let process = try tool.start(
+      ["top", directory, "--interval", "1", "--count", "1"] + (isJSON ? ["--json"] : []),
+      standardInput: isJSON ? terminal.handle : nil, standardOutput: terminal.handle)
+    while process.isRunning, terminal.isInLines { usleep(10_000) }
+    #expect(terminal.isInLines)
+    process.waitUntilExit()
+    #expect(process.terminationStatus == 0)
+    #expect(!terminal.readToEnd().contains("q quit"))
+  }
 }
