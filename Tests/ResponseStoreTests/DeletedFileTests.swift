@@ -1,3 +1,4 @@
+import CDiskFaults
 import CacheActivity
 import Foundation
 import Glibc
@@ -153,6 +154,31 @@ struct DeletedFileTests {
     }
     #expect(fixture.store.hasFailed)
     try fixture.reopen()
+  }
+
+  /// Deletes the data file of the first generation.
+  private static func deleteData(_ descriptor: CInt) {
+    let path = (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\(descriptor)")) ?? ""
+    if path.hasSuffix("/data-1/data.mdb") { unlink(path) }
+  }
+
+  // In a child process, because the disk deletes files in the whole process.
+  @Test("If data.mdb is deleted while a process opens it, the process begins the next generation")
+  func deletedWhileOpening() async {
+    await #expect(processExitsWith: .success) {
+      try withPath { directory in
+        let logged = LogLines()
+        disk_faults_install(
+          { descriptor in
+            DeletedFileTests.deleteData(descriptor)
+            return disk_faults_real_sync(descriptor)
+          }, nil, nil)
+        let store = try ResponseStore.open(directory: directory, options: quietOptions(log: logged))
+        #expect(logged.all.last?.contains("data.mdb was deleted while it was opened") == true)
+        #expect(store.isInPlace)
+        store.close()
+      }
+    }
   }
 
   @Test("After files were deleted while no process used the store, it opens with its responses, or empty")

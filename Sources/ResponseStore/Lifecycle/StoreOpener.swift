@@ -118,7 +118,7 @@ struct StoreOpener {
   }
 
   /// Opens the data, or creates the next generation if it is corrupt or has another format, or if another process ends
-  /// it meanwhile.
+  /// it or deletes its file meanwhile.
   private func openOrReplaceData(isFirst: Bool) throws(StoreError) -> ResponseStore {
     var isFirst = isFirst
     for _ in 0..<Self.maximumReplacementCount {
@@ -128,6 +128,9 @@ struct StoreOpener {
       } catch {
         switch error.code {
         case _ where !directory.isGenerationInUse: directory.findGeneration()
+        // The process that has deleted it, or notices that, has not ended the generation yet.
+        case _ where error.cause?.code.rawValue == ENOENT && directory.dataFileByteCount == 0:
+          beginGeneration(because: "data.mdb was deleted while it was opened")
         case .corrupt: beginGeneration(because: error.reason)
         case .unsupportedFormat where isFirst: beginGeneration(because: error.reason)
         case .unsupportedFormat: throw .otherVersionInUse(directory.path, "another format")
