@@ -136,6 +136,26 @@ struct IncomingBodyTests {
     #expect(incoming[written / piece.count % 4].write(Data([1])) == false)
   }
 
+  @Test("A body whose first transaction failed does not write into the next body, which has the same ID")
+  func failedBeginning() throws {
+    let fixture = try StoreFixture(capacity: 8 << 20)
+    defer { fixture.finish() }
+    fixture.drain()
+    let (store, bodies) = (fixture.store, [Self.body.prefix(500_000), Self.body.dropFirst(1_000_000).prefix(600_000)])
+    let writers = bodies.map { _ in
+      BodyWriter(store.context.database, space: store.space, evictor: store.evictor)
+    }
+    try store.scatterFreePages()
+    #expect(throws: LMDBError.self) { _ = try writers[0].append(Data(bodies[0])) }
+    try store.removeScatteredPages()
+    #expect(try writers[1].append(Data(bodies[1])))
+    #expect(try writers[0].append(Data()))
+    for (writer, body) in zip(writers, bodies) {
+      let location = try #require(try writer.finish()).location
+      #expect(store.reader.copyBytes(0..<body.count, of: location) == body)
+    }
+  }
+
   // MARK: Blocks
 
   /// Changes a byte of a body in the data file.

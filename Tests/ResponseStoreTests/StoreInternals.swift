@@ -145,6 +145,27 @@ extension ResponseStore {
       guard error.code == .mapFull else { throw error }
     }
   }
+
+  /// Frees the pages that ``scatterFreePages()`` has occupied.
+  func removeScatteredPages() throws {
+    let database = context.database
+    var isLeft = true
+    while isLeft {
+      isLeft = try database.write { (transaction) throws(LMDBError) in
+        let prefix = Array("test/".utf8)
+        var keys: [[UInt8]] = []
+        try database.meta.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+          var more = try cursor.seek(atOrAfter: prefix)
+          while more, keys.count < 64, case let key = try cursor.checkedKey(), key.starts(with: prefix) {
+            keys.append(key)
+            more = try cursor.next()
+          }
+        }
+        for key in keys { try database.meta.remove(key, in: transaction) }
+        return !keys.isEmpty
+      }
+    }
+  }
 }
 
 extension RecordDatabase {

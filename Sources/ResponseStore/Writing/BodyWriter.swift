@@ -85,12 +85,19 @@ final class BodyWriter {
       chunkSizes.count * database.pageCount(ofChunk: chunkByteCount)
       + rowCount * database.pageCount(ofChunk: rowByteCount) + 16
     try evictor.ensureFreePages(pageCount, entryCount: 1)
-    let isWritten = try space.commit(changesRecords: false) { (transaction) throws(LMDBError) -> Bool in
-      guard try isInProgress(in: transaction) else { return false }
-      let bodyID = try beginIfNeeded(in: transaction)
-      try putChunks(chunkSizes, bodyID: bodyID, in: transaction)
-      try putTable(rowCount: rowCount, bodyID: bodyID, in: transaction)
-      return true
+    let isWritten: Bool
+    do throws(LMDBError) {
+      isWritten = try space.commit(changesRecords: false) { (transaction) throws(LMDBError) -> Bool in
+        guard try isInProgress(in: transaction) else { return false }
+        let bodyID = try beginIfNeeded(in: transaction)
+        try putChunks(chunkSizes, bodyID: bodyID, in: transaction)
+        try putTable(rowCount: rowCount, bodyID: bodyID, in: transaction)
+        return true
+      }
+    } catch {
+      // If nothing is committed, the next body may get the same ID.
+      if chunkCount == 0, tableRowCount == 0 { claim = nil }
+      throw error
     }
     guard isWritten, let claim else { return false }
     claim.noteWritten()
