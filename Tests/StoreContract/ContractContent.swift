@@ -59,6 +59,9 @@ enum ContractContent {
   struct Identity: Equatable {
     var slot: Int
     var version: UInt64
+    /// The number that the bytes of the body follow from: the version, or for a body that arrived in pieces the
+    /// position at which it began.
+    var bodyNumber: UInt64
     /// The revision; 0 for a response that was not updated.
     var revision: UInt64 = 0
     var byteCount: Int
@@ -73,8 +76,9 @@ enum ContractContent {
 
   static func fields(_ identity: Identity) -> HeaderFields {
     var fields = HeaderFields([
-      ("X-Slot", "\(identity.slot)"), ("X-Version", "\(identity.version)"), ("X-Revision", "\(identity.revision)"),
-      ("X-Size", "\(identity.byteCount)"), ("X-Padding", String(repeating: "+", count: identity.paddingByteCount)),
+      ("X-Slot", "\(identity.slot)"), ("X-Version", "\(identity.version)"), ("X-Body", "\(identity.bodyNumber)"),
+      ("X-Revision", "\(identity.revision)"), ("X-Size", "\(identity.byteCount)"),
+      ("X-Padding", String(repeating: "+", count: identity.paddingByteCount)),
     ])
     fields.append(name: "Surrogate-Key", value: "every t\(tag(of: identity.slot))")
     let group = group(of: identity.slot)
@@ -83,14 +87,18 @@ enum ContractContent {
   }
 
   static func body(_ identity: Identity) -> Data {
-    let seed = SeededRandom.mixed(UInt64(identity.slot) << 40 ^ identity.version)
+    body(number: identity.bodyNumber, slot: identity.slot, byteCount: identity.byteCount)
+  }
+
+  static func body(number: UInt64, slot: Int, byteCount: Int) -> Data {
+    let seed = SeededRandom.mixed(UInt64(slot) << 40 ^ number)
     let start = Int(seed % UInt64(pool.count))
     var body = withUnsafeBytes(of: seed) { Data($0) }
-    while body.count < identity.byteCount {
+    while body.count < byteCount {
       let from = body.count == 8 ? start : 0
-      body.append(pool[from..<min(pool.count, from + identity.byteCount - body.count)])
+      body.append(pool[from..<min(pool.count, from + byteCount - body.count)])
     }
-    return body.prefix(identity.byteCount)
+    return body.prefix(byteCount)
   }
 
   /// Bytes to copy from: generating random bytes is slow in debug builds.
@@ -110,10 +118,12 @@ enum ContractContent {
   static func identity(of fields: HeaderFields, status: Int, body: Data?, byteCount: Int, slot: Int) -> Identity? {
     func number(_ name: String) -> UInt64? { fields[name].flatMap { UInt64($0) } }
     guard status == 200, number("x-slot") == UInt64(slot), let version = number("x-version"),
-      let revision = number("x-revision"), number("x-size") == UInt64(byteCount), let padding = fields["x-padding"]
+      let bodyNumber = number("x-body"), let revision = number("x-revision"), number("x-size") == UInt64(byteCount),
+      let padding = fields["x-padding"]
     else { return nil }
     let identity = Identity(
-      slot: slot, version: version, revision: revision, byteCount: byteCount, paddingByteCount: padding.utf8.count)
+      slot: slot, version: version, bodyNumber: bodyNumber, revision: revision, byteCount: byteCount,
+      paddingByteCount: padding.utf8.count)
     guard fields == self.fields(identity), body == nil || body == self.body(identity) else { return nil }
     return identity
   }

@@ -1,7 +1,7 @@
 /// One operation of the contract test, decoded from four bytes, of which each sequence is valid.
 package struct ContractOperation: Sendable, Equatable {
   enum Kind: UInt8, CaseIterable {
-    case store, storeMany, lookup, update, remove, takeToken
+    case store, arrive, storeMany, lookup, update, remove, takeToken
     case write, maintain, flush, reopen, setCapacity, moveClock, failDisk, checkAll, fail
   }
 
@@ -12,7 +12,7 @@ package struct ContractOperation: Sendable, Equatable {
 
   /// How many of 256 first bytes mean each kind.
   private static let shares: [(Kind, Int)] = [
-    (.store, 82), (.storeMany, 6), (.lookup, 42), (.update, 26), (.remove, 28), (.takeToken, 8),
+    (.store, 70), (.arrive, 12), (.storeMany, 6), (.lookup, 42), (.update, 26), (.remove, 28), (.takeToken, 8),
     (.write, 22), (.maintain, 12), (.flush, 8), (.reopen, 4), (.setCapacity, 2), (.moveClock, 8),
     (.failDisk, 5), (.checkAll, 2), (.fail, 1),
   ]

@@ -44,7 +44,7 @@ extension ContractRun {
     let now = isAlone ? clock.now : Ledger.date(ledger.position)
     let version = ledger.beginWrite(to: slot, by: process, at: now, basis: token?.basis ?? .call)
     let identity = Content.Identity(
-      slot: slot, version: version, byteCount: byteCount, paddingByteCount: padding)
+      slot: slot, version: version, bodyNumber: version, byteCount: byteCount, paddingByteCount: padding)
     let isAccepted = store.store(
       CacheableResponse(
         status: 200, fields: Content.fields(identity), body: Content.body(identity),
@@ -76,7 +76,7 @@ extension ContractRun {
 
   // MARK: Removals
 
-  private func readToken() -> (token: RemovalToken, basis: Ledger.Basis) {
+  func readToken() -> (token: RemovalToken, basis: Ledger.Basis) {
     let before = ledger.takePosition()
     let token = store.removalToken
     return (token, .token(after: before, before: ledger.takePosition()))

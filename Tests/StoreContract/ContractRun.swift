@@ -72,6 +72,7 @@ package final class ContractRun {
   var capacity: Int
   var held: [Held] = []
   var tokens: [(token: RemovalToken, basis: Ledger.Basis)] = []
+  var arriving: [Arriving] = []
   var counts = ContractCounts()
   private let notes = Notes()
   /// The operations and the store's log so far, for the report of a violation.
@@ -144,6 +145,7 @@ package final class ContractRun {
     if isAlone { clock.now += 0.001 }
     switch operation.kind {
     case .store: storeOne(operation)
+    case .arrive: try arrive(operation)
     case .storeMany: storeMany(operation)
     case .lookup: try lookUp(operation)
     case .update: update(operation)
@@ -178,7 +180,7 @@ package final class ContractRun {
 
   /// Closes the store.
   func close() {
-    (held, tokens) = ([], [])
+    (held, tokens, arriving) = ([], [], [])
     store.close()
     opened = nil
   }

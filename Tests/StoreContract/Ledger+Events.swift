@@ -10,7 +10,8 @@ extension Ledger {
     case call
     /// At its version, which the origin took.
     case version
-    /// Between two positions around the reading of a removal token.
+    /// Between two positions around the reading of a removal token, which is that of a fetch: a purge since then covers
+    /// the response, also one while its body arrives.
     case token(after: UInt64, before: UInt64)
   }
 

@@ -189,6 +189,12 @@ extension Ledger {
     return ranges(isSoft: false).contains { entry.date > $0.after && lower <= $0.ended }
   }
 
+  /// Whether a hard purge may cover a version, so that it may be missing.
+  func mayBeRemoved(_ version: UInt64) -> Bool {
+    guard let entry = entry(version) else { return true }
+    return mayBeRemoved(entry.slot, since: entry.lower) || isInRange(version, of: entry.slot)
+  }
+
   /// Whether a hard purge that may cover a slot is in progress, or ended at a position or later.
   package func mayBeRemoved(_ slot: Int, since position: UInt64) -> Bool {
     // A purge records its end before it lowers the count, so reading the count first misses no purge.

@@ -157,7 +157,8 @@ package final class Ledger: @unchecked Sendable {
   }
 
   /// A word that belongs to the ledger's user, with a number below ``userWordCount``.
-  package func word(_ number: Int) -> UInt64 { load(Self.firstUserWord + number) }
+  package func word(_ number: Int) -> UInt64 { load(Self.index(ofWord: number)) }
+  package static func index(ofWord number: Int) -> Int { firstUserWord + number }
   package func setWord(_ number: Int, _ value: UInt64) { set(Self.firstUserWord + number, value) }
   package func raiseWord(_ number: Int, to value: UInt64) { raise(Self.firstUserWord + number, to: value) }
   @discardableResult
