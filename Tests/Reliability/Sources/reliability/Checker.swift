@@ -40,7 +40,13 @@ enum Checker {
       if !counters.isRight { violations.append("counters: \(counters.text)") }
       ledger.countLookups(from: nil)
     }
-    if options.holdsPromises { violations += store.checkInvariants().map { "invariant: \($0)" } }
+    if options.settles, store.excessByteCount > 0 {
+      violations.append("\(store.excessByteCount) bytes on disk above the capacity and its 10%")
+    }
+    if options.holdsPromises {
+      violations += store.checkInvariants().map { "invariant: \($0)" }
+      if let text = Scenarios.leftBodies(in: store) { violations.append(text) }
+    }
     var foundCount = 0
     // A lookup misses records that are not in the index yet, until a background rebuild is complete.
     let patience = options.holdsPromises ? 2000 : 0

@@ -50,8 +50,18 @@ struct Content {
 
   /// Returns the body, a sequence of numbers that is seeded with the key and the version.
   func body(_ key: Int, version: UInt64) -> Data {
-    let byteCount = byteCount(key, version: version)
-    var random = SeededRandom(UInt64(key) << 40 ^ version)
+    bytes(key, number: version, byteCount: byteCount(key, version: version))
+  }
+
+  /// Returns a large body for a response that is stored in pieces.
+  ///
+  /// - Parameter number: The position at which the body began.
+  func arrivingBody(_ key: Int, number: UInt64) -> Data {
+    bytes(key, number: number, byteCount: 70_000 + Int(SeededRandom.mixed(number) >> 32) % (largestByteCount - 70_000))
+  }
+
+  private func bytes(_ key: Int, number: UInt64, byteCount: Int) -> Data {
+    var random = SeededRandom(UInt64(key) << 40 ^ number)
     let words = (0..<((byteCount + 7) / 8)).map { _ in random.next() }
     return words.withUnsafeBytes { Data($0.prefix(byteCount)) }
   }
@@ -64,12 +74,17 @@ struct Content {
         freshness: Self.freshness(at: date), vary: VaryKey(fields: [])))
   }
 
-  func fields(_ key: Int, version: UInt64, update: UInt64) -> HeaderFields {
-    HeaderFields([
-      ("X-Key", "\(key)"), ("X-Version", "\(version)"), ("X-Update", "\(update)"),
-      ("Cache-Groups", "\"g\(group(of: key))\""),
-    ])
+  /// - Parameter bodyNumber: The number of a body that arrives in pieces; nil for others.
+  func fields(_ key: Int, version: UInt64, update: UInt64, bodyNumber: UInt64? = nil) -> HeaderFields {
+    HeaderFields(
+      [
+        ("X-Key", "\(key)"), ("X-Version", "\(version)"), ("X-Update", "\(update)"),
+        ("Cache-Groups", "\"g\(group(of: key))\""),
+      ] + (bodyNumber.map { [("X-Body", "\($0)")] } ?? []))
   }
+
+  /// Returns the number of a response's body if it was stored in pieces.
+  func bodyNumber(in fields: HeaderFields) -> UInt64? { fields["x-body"].flatMap { UInt64($0) } }
 
   static func freshness(at date: Date) -> FreshnessInfo {
     FreshnessInfo(responseTime: date, initialAge: 0, lifetime: 1e9, date: date)
@@ -82,11 +97,12 @@ struct Content {
   /// key.
   func answer(of found: StoredResponse, key: Int) -> Ledger.FoundResponse? {
     let fields = found.fields
+    let bodyNumber = bodyNumber(in: fields)
     guard found.key == requestKey(key), found.status == 200, fields["x-key"] == "\(key)",
       let version = fields["x-version"].flatMap({ UInt64($0) }),
       let update = fields["x-update"].flatMap({ UInt64($0) }),
-      fields == self.fields(key, version: version, update: update),
-      found.body == body(key, version: version)
+      fields == self.fields(key, version: version, update: update, bodyNumber: bodyNumber),
+      found.body == bodyNumber.map({ arrivingBody(key, number: $0) }) ?? body(key, version: version)
     else { return nil }
     return Ledger.FoundResponse(
       version: version, revision: update, isSoftPurged: found.freshness.flags.contains(.softPurged))

@@ -9,7 +9,8 @@ import Synchronization
 /// Kills one of several processes that store, repeatedly, while every processor is busy.
 ///
 /// A process that is killed while it waits for the write lock, or has just received it, must not keep the others from
-/// writing. After each kill, each of the others must complete a flush that began after the kill.
+/// writing. After each kill, each of the others must complete a flush that began after the kill. What a killed process
+/// has left of a body that arrived counts against the capacity until another one frees it.
 ///
 /// Three processes are the fewest with which a waiting one can be forgotten. A fourth would soon wake it.
 struct KillOneOfSeveral {
@@ -100,11 +101,30 @@ struct KillOneOfSeveral {
         store.store(response, for: RequestKey(urlString: "http://a.example/\(random.below(keyCount))")!)
       }
     }
+    startThread { while true { storeInPieces(in: store) } }
     while true {
       counts.begin(number)
       do throws(StoreError) { try store.flush() } catch { fail("flush failed: \(error)") }
       counts.end(number)
+      let excess = store.excessByteCount
+      if excess > 0 { fail("\(excess) bytes on disk above the capacity and its 10%") }
     }
+  }
+
+  /// Stores a body of up to 1.6 MB in pieces, unless the store has no space for it.
+  private static func storeInPieces(in store: ResponseStore) {
+    let body = store.makeIncomingBody()
+    for _ in 0..<Int.random(in: 1...16) {
+      guard body.write(Data(repeating: 7, count: 100_000)) else { return }
+      usleep(200)
+    }
+    guard body.complete() else { return }
+    let head = CacheableResponse(
+      status: 200, fields: HeaderFields([]), body: Data(), freshness: Content.freshness(at: Date()),
+      vary: VaryKey(fields: []))
+    _ = body.store(
+      head, for: RequestKey(urlString: "http://large.example/\(Int.random(in: 0..<8))")!, attachment: nil, askedAt: nil,
+      by: nil)
   }
 
   /// Keeps a processor busy until the process is killed, also if the process that started it is gone.

@@ -4,8 +4,9 @@ import StoreContract
 
 /// Simulates power failures: an image has everything that was synced, and a random part of the blocks written since.
 ///
-/// A worker runs once under the recorder. Each image is the disk at a random event of that run. The checker must be
-/// able to open the image, must find only correct bytes, and must find every response that was durable at that event.
+/// A worker runs once under the recorder. Each image is the disk at a random event of that run; every fourth while a
+/// body arrives, and every fourth right after a flush that followed the end of one. The checker must be able to open
+/// the image, must find only correct bytes, and must find every response that was durable at that event.
 struct PowerLossSeries {
   static let keyCount = 256
   let setting: RunConfiguration
@@ -62,7 +63,18 @@ struct PowerLossSeries {
     var random = SeededRandom(setting.seed &+ UInt64(kind.capacity))
     let safeAfter = recording.safeAfter()
     // In ascending order, so that the images share the events that are durable at an earlier cut.
-    let cuts = (0..<imageCount).map { _ in random.below(recording.events.count + 1) }.sorted()
+    let moments = Moments(recording)
+    let cuts = (0..<imageCount).map { number in
+      switch number % 4 {
+      case 0: moments.arriving.randomElement(using: &random)?.randomElement(using: &random)
+      case 1: moments.flushed.randomElement(using: &random).map { min($0 + random.below(20), recording.events.count) }
+      default: random.below(recording.events.count + 1)
+      }
+    }.compactMap { $0 }.sorted()
+    guard cuts.count == imageCount else {
+      say("powerloss \(kind.rawValue): no body arrived in pieces")
+      return (false, 0, 0)
+    }
     var isGood = true
     var recreatedCount = 0
     var found = 0
@@ -105,6 +117,29 @@ struct PowerLossSeries {
       }
     }
     return (isGood, recreatedCount, found)
+  }
+
+  /// The moments of a recording that concern bodies that arrive in pieces.
+  private struct Moments {
+    /// Events while a body is on disk and not complete.
+    var arriving: [Range<Int>] = []
+    /// Events after a flush that followed the end of a body.
+    var flushed: [Int] = []
+
+    init(_ recording: Recording) {
+      let words = (0..<Worker.hostCount).map { Ledger.index(ofWord: Worker.arrivingWord(host: $0)) }
+      var starts: [Int: Int] = [:]
+      for (index, event) in recording.events.enumerated() {
+        guard case .note(let word, let value) = event.kind else { continue }
+        if word == Ledger.index(ofWord: Worker.flushedBodyWord) { flushed.append(index + 1) }
+        guard words.contains(word) else { continue }
+        if value != 0 {
+          starts[word] = starts[word] ?? index + 1
+        } else if let start = starts.removeValue(forKey: word) {
+          arriving.append(start..<index + 1)
+        }
+      }
+    }
   }
 
   private func checkOne(_ images: DiskImages, words: [Int: UInt64], kind: Kind) -> (Child.End, String) {

@@ -29,7 +29,16 @@ enum Scenarios {
     let store = try ResponseStore.open(directory: directory, options: options(capacity))
     let violations = store.checkInvariants()
     expect(violations.isEmpty, violations.joined(separator: "\n"))
+    if let text = leftBodies(in: store) { fail(text) }
     store.close()
+  }
+
+  /// Waits until a store has freed the bodies that other processes have left. Returns a text if it does not.
+  static func leftBodies(in store: ResponseStore) -> String? {
+    let deadline = now() + 10
+    while store.unfinishedBodyCount > 0, now() < deadline { usleep(1000) }
+    let count = store.unfinishedBodyCount
+    return count > 0 ? "\(count) bodies that ended processes have left, of \(store.arrivingByteCount) bytes" : nil
   }
 
   static func count(_ directory: String, capacity: Int) throws(StoreError) {

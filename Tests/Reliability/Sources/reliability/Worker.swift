@@ -9,9 +9,14 @@ import Synchronization
 
 /// The child process of the series `kill` and `powerloss`.
 ///
-/// It stores, updates, reads, removes, purges and flushes as fast as possible, and records that in the ledger.
+/// It stores, updates, reads, removes, purges and flushes as fast as possible, and records that in the ledger. Each
+/// thread that stores also has a body that arrives in pieces.
 struct Worker {
   static let hostCount = 2
+  /// Words of the ledger: whether the body of a thread that arrives is on disk, and the number of bodies after whose
+  /// end a flush has ended.
+  static func arrivingWord(host: Int) -> Int { host }
+  static let flushedBodyWord = hostCount
   let content: Content
   let ledger: Ledger
   let store: ResponseStore
@@ -55,10 +60,12 @@ struct Worker {
 
   private func storeAndRemove(host: Int, operationCount: Int) {
     var random = SeededRandom(seed &* 31 &+ UInt64(host))
+    var arriving: ArrivingBody?
     for _ in 0..<operationCount {
       let key = random.below(content.keyCount / Self.hostCount) * Self.hostCount + host
       switch random.below(100) {
-      case 0..<65: ledger.store(key, in: store, content)
+      case 0..<55: ledger.store(key, in: store, content)
+      case 55..<65: arrive(&arriving, key: key, &random)
       case 65..<73: update(key)
       case 73..<80:
         ledger.purge(by: 0, isSoft: false, covers: { $0 == key }) {
@@ -70,6 +77,27 @@ struct Worker {
     }
   }
 
+  /// Begins a body, appends to it, stores its response or releases it.
+  private func arrive(_ arriving: inout ArrivingBody?, key: Int, _ random: inout SeededRandom) {
+    guard var body = arriving else {
+      arriving = ArrivingBody(key, of: content, in: store, ledger)
+      return
+    }
+    let word = Self.arrivingWord(host: content.host(of: key))
+    arriving = nil
+    if random.below(16) == 0 { return ledger.setWord(word, 0) }
+    guard body.append(20_000 + random.below(400_000)) else {
+      if !ledger.isEvicting { fail("the store refused a body that arrives for key \(body.key)") }
+      return ledger.setWord(word, 0)
+    }
+    ledger.setWord(word, body.isOnDisk && !body.isSent ? 1 : 0)
+    guard body.isSent else { return arriving = body }
+    body.store()
+    guard random.below(2) == 0 else { return }
+    ledger.flush(store)
+    ledger.addToWord(Self.flushedBodyWord)
+  }
+
   private func update(_ key: Int) {
     let before = ledger.takePosition()
     let found = ledger.countingLookup { store.lookup(content.requestKey(key)) }
@@ -77,7 +105,10 @@ struct Worker {
     let basis = Ledger.Basis.token(after: before, before: ledger.takePosition())
     let revision = ledger.beginUpdate(of: version, in: key, by: 0, basis: basis)
     let isAccepted = store.update(
-      found, fields: content.fields(key, version: version, update: revision), freshness: found.freshness)
+      found,
+      fields: content.fields(
+        key, version: version, update: revision, bodyNumber: content.bodyNumber(in: found.fields)),
+      freshness: found.freshness)
     ledger.endUpdate(revision, in: key, by: 0, isAccepted: isAccepted)
   }
 

@@ -14,6 +14,8 @@ struct TierContent: Sendable {
     case aroundMemoryLimits
     /// Either small or about 4 MiB.
     case upToFourMiB
+    /// More than the 1 MiB from which on bodies of the origin are written while they arrive, up to 5 MB.
+    case large
   }
 
   /// The identity of a stored response.
@@ -80,6 +82,7 @@ struct TierContent: Sendable {
     let spread = Int(dice >> 32)
     switch sizes {
     case .small: return Self.headByteCount + spread % 4096
+    case .large: return isFetched(identity.key) ? 1_200_000 + spread % 3_800_000 : 1000 + spread % 1_000_000
     case .upToFourMiB: return dice % 2 == 0 ? 200_000 + spread % 200_000 : (4 << 20) - spread % 4096
     case .aroundMemoryLimits:
       // Bodies of the origin stay below the size that a session may store.

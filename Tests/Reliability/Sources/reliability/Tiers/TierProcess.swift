@@ -91,7 +91,10 @@ final class TierProcess: Sendable {
       running.add(1, ordering: .relaxed)
       Task.detached {
         var random = SeededRandom(self.seed &+ UInt64(self.number * 1000 + 500 + task))
-        while !self.isOver { await self.fetch(&random, cache: task % self.caches.count) }
+        while !self.isOver {
+          let cache = task % self.caches.count
+          await self.scenario.streams ? self.stream(&random, cache: cache) : self.fetch(&random, cache: cache)
+        }
         self.running.subtract(1, ordering: .releasing)
       }
     }
@@ -193,6 +196,29 @@ final class TierProcess: Sendable {
     }
     // Pause so that purges and lookups happen between loads.
     do { try await Task.sleep(for: .milliseconds(random.below(20))) } catch { return }
+  }
+
+  /// Reads a body while it arrives. One of four readers leaves before the end.
+  private func stream(_ random: inout SeededRandom, cache: Int) async {
+    let key = content.storedKeyCount + random.below(content.fetchedKeyCount)
+    var request = URLRequest(url: content.url(key))
+    if random.below(8) == 0 { request.cachePolicy = .reloadIgnoringLocalCacheData }
+    let limit = random.below(4) == 0 ? random.below(3_000_000) : .max
+    let before = ledger.facts(key, by: number)
+    request.setValue("\(max(1, before.position)) \(number)", forHTTPHeaderField: "X-Began")
+    counts.withLock { $0.loads += 1 }
+    do {
+      let (chunks, response) = try await caches[cache].bytes(for: request)
+      var body = Data()
+      for try await chunk in chunks {
+        body.append(chunk)
+        if body.count > limit { return }
+      }
+      check(body, url: response.url, before, source: nil, "stream", cache: cache)
+    } catch {
+      // The origin cuts bodies, and purges end those that are read from the disk.
+      say("a stream failed: \(error)")
+    }
   }
 
   private func purge(_ random: inout SeededRandom) {

@@ -1,6 +1,6 @@
 /// The parameters of a scenario of the series `tiers`.
 ///
-/// All checks are made in all scenarios. Each of the first four scenarios makes one kind of violation likely.
+/// All checks are made in all scenarios. Each of the first five scenarios makes one kind of violation likely.
 struct TierScenario: Sendable {
   var name: String
   var processCount = 2
@@ -29,6 +29,11 @@ struct TierScenario: Sendable {
   var usesTool = false
   /// The maximum delay of the origin in milliseconds.
   var originDelay = 0
+  /// Whether bodies are read while they arrive, and some not to their end. The origin sends them with pauses, and cuts
+  /// some.
+  var streams = false
+  /// The maximum time between two kills of a process, in milliseconds; 0 for none.
+  var killPause = 0
   var disk = Disk.healthy
 
   enum Disk: Equatable, Sendable {
@@ -56,6 +61,11 @@ struct TierScenario: Sendable {
     TierScenario(
       name: "fetches", fetchedKeyCount: 24, sizes: .small, storeThreadCount: 0, fetchTaskCount: 12,
       purgePause: 20_000, usesTool: true, originDelay: 60),
+    // Bodies that are written while they arrive, in processes that are killed.
+    TierScenario(
+      name: "large bodies", processCount: 3, memoryCapacities: [1 << 20, 0], storedKeyCount: 8, fetchedKeyCount: 8,
+      sizes: .large, fetchTaskCount: 6, purgePause: 60_000, storePause: 50_000, originDelay: 40, streams: true,
+      killPause: 500),
     together("together"),
     together("slow disk", .slow(milliseconds: 30)),
     together("failing disk", .failing),

@@ -5,7 +5,8 @@ import StoreContract
 
 /// Runs several processes with several caches each on one directory.
 ///
-/// They look up, store, fetch and purge in all ways, and compare the results with the operations of all processes.
+/// They look up, store, fetch and purge in all ways, and compare the results with the operations of all processes. In
+/// one scenario they are also killed.
 struct TiersSeries {
   let setting: RunConfiguration
   let directory: String
@@ -37,16 +38,27 @@ struct TiersSeries {
       port: Int(origin.port))
     var random = SeededRandom(setting.seed)
     let storePath = directory + "/store"
-    let children = (0..<scenario.processCount).map { number in
+    let deadline = now() + seconds
+    func start(_ number: Int) -> Child {
       Child.start(
         [
-          "tiers", scenario.name, storePath, ledgerPath, "\(number)", "\(Int(seconds * 1000))",
-          "\(setting.seed)", "\(origin.port)",
+          "tiers", scenario.name, storePath, ledgerPath, "\(number)", "\(Int((deadline - now()) * 1000))",
+          "\(random.below(1 << 30))", "\(origin.port)",
         ], outputPath: directory + "/process.\(number)", environment: environment(scenario, &random))
     }
+    var children = (0..<scenario.processCount).map(start)
     let toolCount = scenario.usesTool ? purgeByTool(scenario, content, ledger, seconds: seconds) : 0
+    var killed: [(Child.End, output: String)] = []
+    while scenario.killPause > 0, now() < deadline - 1 {
+      usleep(UInt32(random.below(scenario.killPause * 1000)))
+      let victim = random.below(scenario.processCount)
+      children[victim].kill(SIGKILL)
+      killed.append((children[victim].wait(), children[victim].output))
+      ledger.processDied(victim)
+      children[victim] = start(victim)
+    }
     let ends = children.map { $0.wait(seconds: seconds + 150) }
-    return report(scenario, children, ends, toolCount: toolCount, seconds: seconds)
+    return report(scenario, children, ends, toolCount: toolCount, killed, seconds: seconds)
   }
 
   private func environment(_ scenario: TierScenario, _ random: inout SeededRandom) -> [String: String] {
@@ -93,9 +105,14 @@ struct TiersSeries {
   // MARK: Results
 
   private func report(
-    _ scenario: TierScenario, _ children: [Child], _ ends: [Child.End], toolCount: Int, seconds: Double
+    _ scenario: TierScenario, _ children: [Child], _ ends: [Child.End], toolCount: Int,
+    _ killed: [(Child.End, output: String)], seconds: Double
   ) -> Bool {
     var isGood = true
+    for (end, output) in killed where end != .signaled(SIGKILL) || output.contains("violation ") {
+      isGood = false
+      say("tiers: \(scenario.name): a process that was to be killed \(end): \(output.prefix(20_000))")
+    }
     var sums = [Int](repeating: 0, count: 5)
     var longest = [Int](repeating: 0, count: 3)
     var violations = [Int](repeating: 0, count: Ledger.Violation.Kind.allCases.count)
@@ -132,7 +149,8 @@ struct TiersSeries {
       "tiers: \(scenario.name)",
       "\(scenario.processCount) processes × \(scenario.memoryCapacities.count) caches, \(Int(seconds)) s "
         + "(seed \(setting.seed)): \(sums[0]) lookups, \(sums[1]) hits, \(sums[2]) writes, \(sums[3]) loads, "
-        + "\(sums[4]) purges and \(toolCount) by the tool; maximum latency of a lookup \(longest[0]) ms, "
+        + "\(sums[4]) purges and \(toolCount) by the tool, \(killed.count) kills; "
+        + "maximum latency of a lookup \(longest[0]) ms, "
         + "a write \(longest[1]) ms, a purge \(longest[2]) ms: "
         + (isGood ? "OK" : "FAILED, " + found.map { "\($0.1) times: \($0.0.rawValue)" }.joined(separator: ", ")))
     return isGood
@@ -162,7 +180,23 @@ enum TierOrigin {
     var random = SeededRandom(version)
     usleep(UInt32(random.below(scenario.originDelay * 1000 + 1)))
     let fields = content.fields(identity).map { ($0.key, $0.value) } + [("ETag", "\"\(version)\"")]
-    return Reply(200, fields, body: content.body(identity))
+    let body = content.body(identity)
+    return scenario.streams ? paused(fields, body, &random) : Reply(200, fields, body: body)
+  }
+
+  /// Returns a reply that is sent in four parts with pauses, and cut in one of eight cases.
+  private static func paused(_ fields: [(String, String)], _ body: Data, _ random: inout SeededRandom) -> Reply {
+    var parts: [Reply.Part] = []
+    let partByteCount = body.count / 4 + 1
+    var delay = 0
+    for start in stride(from: 0, to: body.count, by: partByteCount) {
+      let gate = Gate()
+      delay += random.below(40)
+      DispatchQueue.global().asyncAfter(deadline: .now() + .milliseconds(delay)) { gate.open() }
+      parts += [.hold(gate), .bytes(body.subdata(in: start..<min(start + partByteCount, body.count)))]
+    }
+    let reply = Reply(200, fields, parts: parts)
+    return random.below(8) == 0 ? reply.cut(.inBody(after: random.below(body.count))) : reply
   }
 }
 
