@@ -58,10 +58,10 @@ extension CachingClient {
   /// Delivers the stored part and then the missing part as it arrives, or the reverse, and stores the complete
   /// response.
   ///
-  /// If the missing part is cut, what has arrived of it extends the stored part. If the reader has no byte of it yet, it
-  /// receives the rest from a request for the complete response at once: an origin that fails to send a range may never
-  /// send it. If neither is possible, or the missing part has another size than it said, the stored part is removed, so
-  /// that the next request is for the complete response.
+  /// If the missing part is cut, what has arrived of it extends the stored part. If the reader has no byte of it yet,
+  /// it receives the rest from a request for the complete response at once: an origin that fails to send a range may
+  /// never send it. If neither is possible, or the missing part has another size than it said, the stored part is
+  /// removed, so that the next request is for the complete response.
   ///
   /// - Returns: `false` if the request does not receive the complete body, because of its own conditions.
   private func stream(

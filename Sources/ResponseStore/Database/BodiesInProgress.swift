@@ -128,8 +128,8 @@ final class BodiesInProgress: Sendable {
 }
 
 extension RecordDatabase {
-  /// Deletes the bodies in progress that began after a body, the last ones first, until it can have more bytes while all
-  /// have at most `limit`. So those that began first become complete, and not none of them.
+  /// Deletes the bodies in progress that began after a body, the last ones first, until it can have more bytes while
+  /// all have at most `limit`. So those that began first become complete, and not none of them.
   ///
   /// - Parameter claim: The body; nil for one that begins.
   /// - Returns: Whether the body can have more bytes.

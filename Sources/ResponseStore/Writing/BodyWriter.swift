@@ -29,7 +29,8 @@ final class BodyWriter {
   /// The number of bytes that are committed.
   var writtenByteCount: Int { chunkCount * chunkByteCount }
 
-  /// Whether the body still exists: it was not revoked, and no process has deleted it because it took this one for dead.
+  /// Whether the body still exists: it was not revoked, and no process has deleted it because it took this one for
+  /// dead.
   private func isInProgress(in transaction: borrowing WriteTransaction) throws(LMDBError) -> Bool {
     guard let claim else { return true }
     guard !claim.isRevoked else { return false }

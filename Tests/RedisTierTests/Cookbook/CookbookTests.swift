@@ -201,12 +201,12 @@ struct CookbookTests {
     try await withOrigin([("Cache-Control", "no-store")]) { origin, directory in
       let cache = try openInWorker(directory)
       let text = try await report(on: origin.url("/page"), through: cache)
-      #expect(text.hasPrefix("/page from miss, not stored: no-store (RFC 9111 "))
+      #expect(text.hasPrefix("/page: miss, not stored: no-store (RFC 9111 "))
     }
     try await withOrigin { origin, directory in
       let cache = try openInWorker(directory)
       _ = try await cache.data(from: origin.url("/page"))
-      #expect(try await report(on: origin.url("/page"), through: cache) == "/page from store, stored or from the cache")
+      #expect(try await report(on: origin.url("/page"), through: cache) == "/page: hit, stored or from the cache")
     }
   }
 
