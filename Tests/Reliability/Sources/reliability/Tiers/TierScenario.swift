@@ -64,8 +64,8 @@ struct TierScenario: Sendable {
     // Bodies that are written while they arrive, in processes that are killed.
     TierScenario(
       name: "large bodies", processCount: 3, memoryCapacities: [1 << 20, 0], storedKeyCount: 8, fetchedKeyCount: 8,
-      sizes: .large, fetchTaskCount: 6, purgePause: 60_000, storePause: 50_000, originDelay: 40, streams: true,
-      killPause: 500),
+      sizes: .large, fetchTaskCount: 6, purgePause: 500_000, storePause: 50_000, originDelay: 40, streams: true,
+      killPause: 1200),
     together("together"),
     together("slow disk", .slow(milliseconds: 30)),
     together("failing disk", .failing),
