@@ -96,6 +96,8 @@ extension LMDBURLCache {
     }
     // The caller would use a suspect response without a validation.
     guard let found, !found.freshness.flags.contains(.suspect) else { return nil }
+    // A caller that has not asked for a range would take a part for the whole.
+    if found.freshness.flags.contains(.incomplete), request.value(forHTTPHeaderField: "Range") == nil { return nil }
     return found
   }
 
@@ -127,7 +129,7 @@ extension LMDBURLCache {
     let request = URLRequest(url: url)
     var parts = SelectingParts()
     guard let key = urlKey(for: request, url: url, parts: &parts) else { return false }
-    if core.lookup(key, where: { _ in true }) != nil { return true }
+    if let found = core.lookup(key, where: { _ in true }) { return !found.freshness.flags.contains(.incomplete) }
     guard core.mayHaveEquivalentURLs, let space = clientRequest(request) else { return false }
     return lookup(at: space, withoutURL: true) { _ in true } != nil
   }

@@ -77,7 +77,7 @@ final class PurgePoster: Sendable {
       } catch {
         guard !Self.isLasting(error) else { throw error }
         link = nil
-        if failure == nil || error.code != .timedOut { failure = error }
+        if failure == nil || failure?.code == .timedOut { failure = error }
         pause(.milliseconds(20), until: deadline)
       }
       guard BootClock.now < deadline else {
@@ -133,8 +133,8 @@ final class PurgePoster: Sendable {
         let wasIdle = link != nil && error.code == .connectionLost
         link = nil
         if Self.isLasting(error) || error.code == .badReply { throw error }
-        // The last attempt can fail for lack of time alone.
-        if cause == nil || error.code != .timedOut { cause = error }
+        // Later attempts can fail for lack of time alone.
+        if !wasIdle, cause == nil || cause?.code == .timedOut { cause = error }
         guard BootClock.now < deadline else {
           throw RedisTierError(.notPosted, "a purge could not be posted, because \((cause ?? error).reason)")
         }
