@@ -294,6 +294,36 @@ struct LargeBodyTests {
     }
   }
 
+  @Test("The transfer goes on for a follower if the leader is cancelled before the response arrives")
+  func leaderIsCancelled() async throws {
+    try await withCache { cache in
+      let client = CachingClient(cache)
+      let content = Content(byteCount: 200_000)
+      let (head, body) = (Gate(), Gate())
+      let transport = ScriptedTransport { _, _ in
+        try await head.pass()
+        return response(content.stream { if $0 > 0 { try await body.pass() } }, length: content.byteCount)
+      }
+      let request = request()
+      let leader = Task { try await client.respond(to: request, over: transport).status }
+      await until { transport.count == 1 }
+      let follower = Task {
+        let response = try await client.respond(to: request, over: transport)
+        return (response.source, try await content.check(response.body))
+      }
+      await until { client.statistics.waiting == 1 }
+      leader.cancel()
+      await #expect(throws: CancellationError.self) { try await leader.value }
+      head.open()
+      await until { client.statistics.waiting == 0 }
+      body.open()
+      let (source, byteCount) = try await follower.value
+      #expect(source == .coalesced)
+      #expect(byteCount == content.byteCount)
+      #expect(transport.count == 1)
+    }
+  }
+
   // MARK: Stores that cannot keep up
 
   /// A destination that fails, or that does not return until the test ends.

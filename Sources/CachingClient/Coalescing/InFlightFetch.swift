@@ -16,7 +16,7 @@ final class InFlightFetch: Sendable {
     /// A response that can be reused. Each follower decides whether its request can use it.
     case shared(CacheableResponse)
     /// A response that can be reused, with its body while it arrives. Its own body is empty.
-    case arriving(CacheableResponse, ArrivingBody)
+    case arriving(CacheableResponse, ResponseBodyStream)
     /// A response that the follower cannot use. It fetches its own.
     ///
     /// If the follower is not of the variant of the response, it shares a fetch with identical requests instead.
@@ -58,10 +58,10 @@ final class InFlightFetch: Sendable {
     var body: (arriving: ArrivingBody, sharing: BodySharing)?
     var outcome: Outcome?
 
-    /// The outcome for a follower that reads along; nil if it waits.
-    func outcomeWhileArriving(_ readsAlong: Bool) -> Outcome? {
-      guard let head, let body, readsAlong || body.sharing == .all else { return nil }
-      return .arriving(head, body.arriving)
+    /// The body for a follower that reads along; nil if it waits.
+    func arrivingBody(_ readsAlong: Bool) -> ArrivingBody? {
+      guard let body, readsAlong || body.sharing == .all else { return nil }
+      return body.arriving
     }
     var isCancelled = false
     /// Whether it goes on without a caller.
@@ -135,7 +135,9 @@ final class InFlightFetch: Sendable {
   /// Cancels the fetch if no request waits for it. Call this without the lock, after a leader or follower has left.
   private func cancelIfUnobserved() {
     let task = state.withLock { state in
-      guard !state.isBackground, !state.hasLeader, state.followers.isEmpty else { return nil as Task<Void, Never>? }
+      guard !state.isBackground, !state.hasLeader, state.followers.isEmpty,
+        state.body?.arriving.hasReaders != true
+      else { return nil as Task<Void, Never>? }
       state.isCancelled = true
       return state.task
     }
@@ -187,8 +189,15 @@ final class InFlightFetch: Sendable {
     leader?.resume(with: response)
   }
 
+  /// Records that the last reader of the body has left.
+  func bodyWasAbandoned() {
+    // A follower can leave before the leader has the body.
+    if state.withLock({ $0.hasLeader && !$0.isDelivered }) { return }
+    leaderDidCancel()
+  }
+
   /// Records that the leader was cancelled or stopped reading.
-  func leaderDidCancel() {
+  private func leaderDidCancel() {
     let (leader, dropped) = state.withLock { state in
       state.hasLeader = false
       defer {
@@ -353,15 +362,17 @@ final class InFlightFetch: Sendable {
   /// Resumes the followers that cannot use a response whose head has arrived, or that read its body while it arrives.
   private func release(_ numbers: [UInt64], _ head: CacheableResponse) {
     for number in numbers {
-      let (follower, outcome) = state.withLock { state in
+      let (follower, arriving) = state.withLock { state in
         let follower = state.followers[number]
-        return (follower, follower.flatMap { state.outcomeWhileArriving($0.readsAlong) })
+        return (follower, follower.flatMap { state.arrivingBody($0.readsAlong) })
       }
       guard let follower else { continue }
       if !follower.canUse(head) {
         resume(number, with: .success(.notShareable(variant: head.vary)))
-      } else if let outcome {
-        resume(number, with: .success(outcome))
+      } else if let arriving {
+        // While it is a follower and then a reader, the fetch is not cancelled for want of both.
+        let body = arriving.makeBody()
+        resume(number, with: .success(body.map { .arriving(head, $0) } ?? .notShareable(variant: nil)))
       }
     }
   }

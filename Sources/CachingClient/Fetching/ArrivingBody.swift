@@ -362,6 +362,9 @@ final class ArrivingBody: Sendable {
 
   // MARK: Reading
 
+  /// Whether a body that was made is still being read.
+  var hasReaders: Bool { state.withLock { !$0.readers.isEmpty } }
+
   /// Creates a body that reads from the beginning; nil if the beginning is gone. It can be read once.
   ///
   /// Its reader is gone when the body and its iterators are released.

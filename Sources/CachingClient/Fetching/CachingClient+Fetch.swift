@@ -135,8 +135,8 @@ extension CachingClient {
       }
       counters.coalesced.count()
       return .response(response)
-    case .arriving(let head, let arriving):
-      let response = arrivingResponse(plan, head, arriving, of: fetch, over: transport, requestedAt: requestedAt)
+    case .arriving(let head, let body):
+      let response = arrivingResponse(plan, head, body, of: fetch, over: transport, requestedAt: requestedAt)
       guard let response else { return leave(fetch, of: head.vary, plan) }
       counters.coalesced.count()
       return .response(response)

@@ -182,7 +182,7 @@ extension CachingClient {
   /// Creates the body of a fetch's response.
   func arrivingBody(of fetch: InFlightFetch) -> ArrivingBody {
     // Weak, because a reader may keep the body longer than the fetch lasts.
-    ArrivingBody(waitLimit: options.storageWaitLimit, whenAbandoned: { [weak fetch] in fetch?.leaderDidCancel() })
+    ArrivingBody(waitLimit: options.storageWaitLimit, whenAbandoned: { [weak fetch] in fetch?.bodyWasAbandoned() })
   }
 
   /// Returns the body for a reader, which gets the rest from the origin if it cannot get it from the transfer.

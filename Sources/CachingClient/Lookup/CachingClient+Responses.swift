@@ -111,15 +111,13 @@ extension CachingClient {
   }
 
   /// Returns the response to a request that joined another request's fetch, and reads its body while it arrives; `nil`
-  /// if it may not use the response, or the beginning of the body is gone.
+  /// if it may not use the response.
   func arrivingResponse(
-    _ plan: Plan, _ head: CacheableResponse, _ arriving: ArrivingBody, of fetch: InFlightFetch,
+    _ plan: Plan, _ head: CacheableResponse, _ body: ResponseBodyStream, of fetch: InFlightFetch,
     over transport: some Transport, requestedAt: Date
   ) -> Response? {
     // Only plain requests share a fetch, so the response is the whole one.
-    guard case .serve? = decideSharing(head, plan.request, requestedAt: requestedAt),
-      let body = arriving.makeBody()
-    else { return nil }
+    guard case .serve? = decideSharing(head, plan.request, requestedAt: requestedAt) else { return nil }
     let age = head.freshness.wholeAge(at: clock())
     return Response(
       status: head.status,
