@@ -63,9 +63,10 @@ public struct CachingClientRequest: Sendable {
   /// this value as ``OutgoingRequest/timeLimit``.
   public var timeLimit: Duration?
 
-  /// Whether the caller reads the body in pieces, so that a large stored body may stay in the store.
+  /// Whether the caller reads each part of a body from the origin when it arrives, also of a small one.
   ///
-  /// The default is false: a body from the store is in memory, and the missing part of a stored body is awaited.
+  /// The default is false: a body of up to 1 MiB that another request fetches is awaited, and so is the missing part of
+  /// a stored one. A stored body of more than 1 MiB is read in pieces in any case.
   public var readsBodyInPieces = false
 
   /// Whether the caller must receive the body as it arrives, although a cut may follow.
@@ -265,13 +266,6 @@ extension CachingClientRequest {
     request.policy = .useProtocolCachePolicy
     request.head.method = "GET"
     for name in UnsharedFields.ofRequest { request.head.fields.remove(name) }
-    return request
-  }
-
-  /// The same request, for a lookup that reads the body into memory.
-  var withBodyInMemory: CachingClientRequest {
-    var request = self
-    request.readsBodyInPieces = false
     return request
   }
 

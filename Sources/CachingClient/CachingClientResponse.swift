@@ -62,8 +62,9 @@ public struct CachingClientResponse<Entry: StoredResponseMetadata & Sendable>: S
   public let status: Int
   /// The body.
   ///
-  /// A body from the store is in memory (``ResponseBodyStream/bytes``), unless the request sets
-  /// ``CachingClientRequest/readsBodyInPieces``.
+  /// A stored body of up to 1 MiB is in memory (``ResponseBodyStream/bytes``). A larger one may stay in the store: its
+  /// bytes are read when they are wanted, those of a range only. If the response is evicted, removed or replaced in the
+  /// meantime, reading throws ``CachingClientError/storedBodyLost``.
   public let body: ResponseBodyStream
   /// The source of the response.
   public let source: ResponseSource
@@ -136,7 +137,24 @@ public struct CachingClientResponse<Entry: StoredResponseMetadata & Sendable>: S
   @inlinable
   var knownByteCount: Int {
     if case .bytes(let bytes) = body.source { return bytes.count }
-    return entry?.bodyByteCount ?? 0
+    return storedByteCount
+  }
+
+  /// The number of bytes of the entry that the body reads; 0 if it has none, or an unknown part of them.
+  @usableFromInline
+  var storedByteCount: Int {
+    switch content {
+    case .entry(.part(let range)), .redirected(.entry(.part(let range)), _): range.count
+    default: status == entry?.status ? entry?.bodyByteCount ?? 0 : 0
+    }
+  }
+
+  /// Returns the complete body in memory. The memory for a body from the store is allocated at once.
+  package func collectedBody() async throws -> Data {
+    guard body.bytes == nil, entry != nil else { return try await body.collect(upTo: .max) }
+    var all = Data(capacity: storedByteCount)
+    for try await chunk in body { all.append(chunk) }
+    return all
   }
 
   /// Whether this response is the complete ``entry``: its status, its fields with an Age, and for a GET its body.

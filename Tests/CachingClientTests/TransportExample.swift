@@ -31,7 +31,7 @@ func load(_ url: URL, over client: some HTTPClient, cachingIn directory: String)
   var request = CachingClientRequest(head: RequestHead(url: url))
   request.maximumRedirectCount = 20
 
-  // A fresh hit needs no await and no task.
+  // A fresh hit of up to 1 MiB needs no await and no task.
   if let hit = cachingClient.storedResponse(to: request), let bytes = hit.body.bytes { return bytes }
 
   let response = try await cachingClient.respond(to: request, over: ClientTransport(client: client))

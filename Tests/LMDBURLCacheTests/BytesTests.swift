@@ -89,7 +89,8 @@ struct BytesTests {
   }
 
   @Test(
-    "Small bodies are in memory, and larger ones once a lookup has copied them there", arguments: TransportKind.allCases
+    "Small bodies are in memory, and larger ones once cachedResponse(for:) has copied them there",
+    arguments: TransportKind.allCases
   )
   func inMemory(_ transport: TransportKind) async throws {
     try await withBytes(
@@ -102,6 +103,8 @@ struct BytesTests {
         let missed = try await cache.data(for: request).0
         cache.flush()
         #expect(try await cache.data(for: request).0 == missed)
+        #expect(try await cache.bytes(for: request).0.bytes == (path == "/a" ? nil : missed))
+        #expect(cache.cachedResponse(for: request)?.data == missed)
         #expect(try await cache.bytes(for: request).0.bytes == missed)
       }
     }

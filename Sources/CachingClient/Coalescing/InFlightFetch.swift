@@ -14,7 +14,9 @@ final class InFlightFetch: Sendable {
   /// The outcome of a fetch for its followers.
   enum Outcome: Sendable {
     /// A response that can be reused. Each follower decides whether its request can use it.
-    case shared(CacheableResponse)
+    ///
+    /// A large stored body is apart, and is read from the store. The response's own body is empty then.
+    case shared(CacheableResponse, ResponseBodyStream? = nil)
     /// A response that can be reused, with its body while it arrives. Its own body is empty.
     case arriving(CacheableResponse, ResponseBodyStream)
     /// A response that the follower cannot use. It fetches its own.

@@ -129,8 +129,8 @@ extension CachingClient {
       return .response(response)
     }
     switch outcome {
-    case .shared(let shared):
-      guard let response = coalescedResponse(plan, from: shared, of: fetch, requestedAt: requestedAt) else {
+    case .shared(let shared, let stored):
+      guard let response = coalescedResponse(plan, from: shared, stored, of: fetch, requestedAt: requestedAt) else {
         return leave(fetch, of: shared.vary, plan)
       }
       counters.coalesced.count()

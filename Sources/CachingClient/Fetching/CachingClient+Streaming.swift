@@ -9,7 +9,7 @@ import HTTPCaching
 /// Passing a body to its readers while it arrives, and to the storage.
 extension CachingClient {
   /// A body of at most this size is stored in one piece. A larger one is stored while it arrives.
-  static var maximumCollectedByteCount: Int { 1 << 20 }
+  @inlinable static var maximumCollectedByteCount: Int { 1 << 20 }
   /// A hook of the caller receives the body in memory. Larger bodies are not stored for such a request.
   static var maximumHookedByteCount: Int { 64 << 20 }
   /// The maximum size of a body that is awaited before it is delivered, so that a stale response can replace it.

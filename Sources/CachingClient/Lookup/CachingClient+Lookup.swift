@@ -65,14 +65,16 @@ extension CachingClient {
     }
     return .response(
       Response(
-        status: entry.status, body: wholeBody(of: entry, for: request), source: .hit, age: age, reason: rule,
+        status: entry.status, body: wholeBody(of: entry), source: .hit, age: age, reason: rule,
         entry: entry, content: .entry(.whole), cacheStatus: nil), revalidating: nil)
   }
 
+  /// Returns the body of an entry, in memory if it is small.
   @inlinable
-  func wholeBody(of entry: Storage.Entry, for request: CachingClientRequest) -> ResponseBodyStream {
-    request.readsBodyInPieces
-      ? storage.chunks(of: entry, in: 0..<entry.bodyByteCount) : ResponseBodyStream(storage.body(of: entry))
+  func wholeBody(of entry: Storage.Entry) -> ResponseBodyStream {
+    let byteCount = entry.bodyByteCount
+    return byteCount > Self.maximumCollectedByteCount
+      ? storage.chunks(of: entry, in: 0..<byteCount) : ResponseBodyStream(storage.body(of: entry))
   }
 
   /// The present point in the orders of fetches and removals.

@@ -14,7 +14,7 @@ extension CachingClient {
     to request: CachingClientRequest, by decision: ReuseDecision, from entry: Storage.Entry, now: Date
   ) -> Response? {
     if case .gatewayTimeout(let rule) = decision { return unavailable(rule) }
-    let prepared = PreparedResponse(decision, of: entry, for: request) { body(of: entry, at: $0, for: request) }
+    let prepared = PreparedResponse(decision, of: entry, for: request) { body(of: entry, at: $0) }
     guard let prepared else { return nil }
     let isStale =
       switch decision {
@@ -33,9 +33,7 @@ extension CachingClient {
   ) -> Response? {
     let request = plan.request
     let decision = Reuse.decideResponse(request: request.head, stored: freshened, now: clock(), rule: rule)
-    let prepared = PreparedResponse(decision, of: freshened, for: request) {
-      body(of: freshened.base, at: $0, for: request)
-    }
+    let prepared = PreparedResponse(decision, of: freshened, for: request) { body(of: freshened.base, at: $0) }
     guard let prepared else { return nil }
     return Response(
       status: prepared.status, body: prepared.body, source: .revalidated, age: prepared.age, reason: prepared.rule,
@@ -64,9 +62,7 @@ extension CachingClient {
     else { return nil }
     let decision = Reuse.decideResponse(
       request: plan.request.head, stored: entry, now: now, rule: rule ?? permission.rule)
-    let prepared = PreparedResponse(decision, of: entry, for: plan.request) {
-      body(of: entry, at: $0, for: plan.request)
-    }
+    let prepared = PreparedResponse(decision, of: entry, for: plan.request) { body(of: entry, at: $0) }
     guard let prepared else { return nil }
     counters.staleServed.count()
     let status: Int? = if rule == nil, case .status(let status) = failure { status } else { nil }
@@ -94,12 +90,16 @@ extension CachingClient {
   }
 
   /// Returns the response to a request that waited for another request's fetch; `nil` if it may not use that response.
+  ///
+  /// - Parameter stored: The body, if it is not that of `shared`.
   func coalescedResponse(
-    _ plan: Plan, from shared: CacheableResponse, of fetch: InFlightFetch, requestedAt: Date
+    _ plan: Plan, from shared: CacheableResponse, _ stored: ResponseBodyStream?, of fetch: InFlightFetch,
+    requestedAt: Date
   ) -> Response? {
     let request = plan.request
     guard let decision = decideSharing(shared, request, requestedAt: requestedAt),
-      let prepared = PreparedResponse(decision, of: shared, for: request, body: shared.body.body(at:))
+      // Only plain requests share a fetch, so the body is the whole one.
+      let prepared = PreparedResponse(decision, of: shared, for: request, body: { stored ?? shared.body.body(at: $0) })
     else { return nil }
     let age = shared.freshness.wholeAge(at: clock())
     return Response(

@@ -7,15 +7,12 @@ import HTTPCaching
 #endif
 
 extension CachingClient {
-  /// Returns the body of an entry, or a part of it, in memory or read in pieces, as the request requires.
+  /// Returns the body of an entry, or a part of it. A large body may stay in the store until it is read.
   ///
   /// - Parameter positions: The positions of the part; nil for the whole body.
   /// - Returns: Nil if the positions are not within the body.
-  func body(of entry: Storage.Entry, at positions: Range<Int>?, for request: CachingClientRequest)
-    -> ResponseBodyStream?
-  {
-    guard let positions else { return wholeBody(of: entry, for: request) }
-    guard request.readsBodyInPieces else { return storage.body(of: entry).body(at: positions) }
+  func body(of entry: Storage.Entry, at positions: Range<Int>?) -> ResponseBodyStream? {
+    guard let positions else { return wholeBody(of: entry) }
     return positions.upperBound <= entry.bodyByteCount ? storage.chunks(of: entry, in: positions) : nil
   }
 }

@@ -35,13 +35,12 @@ public protocol ResponseStorage: Sendable {
 
   /// Returns the body of an entry.
   ///
-  /// Not called for an entry that was looked up for a request with ``CachingClientRequest/readsBodyInPieces``.
+  /// Called for the whole of a body of up to 1 MiB, and by the default implementation of `chunks(of:in:)`.
   func body(of entry: Entry) -> Data
 
   /// Returns a range of the body of an entry. The bytes may stay in the store until they are read.
   ///
-  /// Called if the request sets ``CachingClientRequest/readsBodyInPieces``. The default implementation uses
-  /// `body(of:)`.
+  /// Called for ranges, and for bodies of more than 1 MiB. The default implementation uses `body(of:)`.
   func chunks(of entry: Entry, in range: Range<Int>) -> ResponseBodyStream
 
   /// Returns how the body of a response is stored that is larger than 1 MiB, before it arrives.

@@ -131,10 +131,7 @@ extension CachingClient {
   ///
   /// `nil` if the combination is too large; the stored response then stays unchanged.
   func combined(_ part: ProposedResponse, _ plan: Plan) async -> ProposedResponse? {
-    guard let key = plan.request.key else { return part }
-    var request = plan.request
-    request.readsBodyInPieces = true
-    guard let stored = storage.lookup(request, at: key) else { return part }
+    guard let key = plan.request.key, let stored = storage.lookup(plan.request, at: key) else { return part }
     return await combine(part, with: stored, plan)
   }
 

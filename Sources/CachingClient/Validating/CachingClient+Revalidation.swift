@@ -58,15 +58,19 @@ extension CachingClient {
 
   /// Serves a validated response. The store is updated before the leader and the followers resume.
   ///
-  /// - Returns: `false` if the stored response lacks the requested range.
+  /// - Returns: `false` if the stored response lacks the requested range, or is removed before its large body is read.
   private func serve(
     _ freshened: FreshenedResponse<Storage.Entry>, _ rule: Rule, _ plan: Plan, in fetch: InFlightFetch,
     isForOthers: Bool = true, updatingStore: () async -> Void
   ) async -> Bool {
     guard let response = revalidatedResponse(plan, from: freshened, rule, of: fetch) else { return false }
+    if !isForOthers, response.body.bytes == nil {
+      await storage.remove(freshened.base, for: plan.request)
+      return false
+    }
     counters.revalidations.count()
     await updatingStore()
-    let shared = share(freshened, plan)
+    let (shared, body) = share(freshened, plan)
     let isShareable =
       isForOthers && decideSharing(shared, plan.request, requestedAt: shared.freshness.responseTime) != nil
     if isShareable {
@@ -77,22 +81,23 @@ extension CachingClient {
     inFlightFetches.finish(fetch)
     fetch.deliver(.success(response))
     let isOpen = fetch.coalescingKey != nil && !fetch.permit.isRevoked
-    // If the body is not in memory, the followers read the response from the store, which is up to date.
-    let isShared = isOpen && isForOthers && !plan.request.readsBodyInPieces
-    fetch.resolve(isShared ? .shared(shared) : .notShareable(variant: shared.vary))
+    fetch.resolve(isOpen && isForOthers ? .shared(shared, body) : .notShareable(variant: shared.vary))
     return true
   }
 
-  /// Returns the validated response for the followers. Its body is empty if the request reads bodies in pieces.
-  private func share(_ freshened: FreshenedResponse<Storage.Entry>, _ plan: Plan) -> CacheableResponse {
+  /// Returns the validated response for the followers, and apart from it a large body.
+  private func share(
+    _ freshened: FreshenedResponse<Storage.Entry>, _ plan: Plan
+  ) -> (CacheableResponse, body: ResponseBodyStream?) {
     // The entry matched this request, so the request's fields are the Vary key.
     let vary = VaryKey(
       request: plan.request.head, response: freshened.fields, options: options,
       isContentDecoded: freshened.freshness.flags.contains(.decoded), credentialDigest: storage.credentialDigest)
-    let body = plan.request.readsBodyInPieces ? Data() : storage.body(of: freshened.base)
-    return CacheableResponse(
-      status: freshened.status, fields: fieldsToStore(freshened.fields), body: body, freshness: freshened.freshness,
-      vary: vary)
+    let body = wholeBody(of: freshened.base)
+    let shared = CacheableResponse(
+      status: freshened.status, fields: fieldsToStore(freshened.fields), body: body.bytes ?? Data(),
+      freshness: freshened.freshness, vary: vary)
+    return (shared, body.bytes == nil ? body : nil)
   }
 
   /// Updates the stored response to GET from the response to a HEAD, or marks it stale (RFC 9111 section 4.3.5).

@@ -22,14 +22,8 @@ extension ResponseCache: ResponseStorage, SharesClientState {
     return isCutOff ? found.requiringValidation() : found
   }
 
-  /// Returns the body of an entry.
+  /// Returns the body of an entry. One of more than 1 MiB may be in the store: read it by `chunks(of:in:)`.
   public func body(of entry: CacheEntry) -> Data { entry.body }
-
-  /// Returns a range of an entry's body, whose bytes are in memory or in the store.
-  public func chunks(of entry: CacheEntry, in range: Range<Int>) -> ResponseBodyStream {
-    guard let stored = entry.storedBody else { return ResponseBodyStream(entry.body.part(range)) }
-    return ResponseBodyStream(stored, in: range)
-  }
 
   // MARK: Stores
 
@@ -123,6 +117,14 @@ extension ResponseCache: ResponseStorage, SharesClientState {
 
   /// Returns the store's keyed digest of a credential, or of the content of a query.
   public func digest(_ bytes: UnsafeRawBufferPointer) -> String { tiers.digest(bytes) }
+}
+
+extension ResponseStorage where Entry == CacheEntry {
+  /// Returns a range of an entry's body, whose bytes are in memory or in the store.
+  public func chunks(of entry: CacheEntry, in range: Range<Int>) -> ResponseBodyStream {
+    guard let stored = entry.storedBody else { return ResponseBodyStream(entry.body.part(range)) }
+    return ResponseBodyStream(stored, in: range)
+  }
 }
 
 extension IncomingBody: BodyDestination {}

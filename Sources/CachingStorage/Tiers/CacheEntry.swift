@@ -209,7 +209,10 @@ public final class CacheEntry: StoredResponseMetadata, Sendable {
   }
 
   /// The body in the store, if the lookup left it there.
-  var storedBody: StoredBody? { record?.storedBody }
+  package var storedBody: StoredBody? { record?.storedBody }
+
+  /// The body. If the lookup left it in the store, it is read on each access, and is empty if it is no longer there.
+  package var readBody: Data { bytes.isEmpty ? storedBody.map { $0.read(0..<$0.byteCount) ?? Data() } ?? bytes : bytes }
 
   /// The size of the body in bytes.
   public var bodyByteCount: Int { bytes.isEmpty ? storedBody?.byteCount ?? 0 : bytes.count }

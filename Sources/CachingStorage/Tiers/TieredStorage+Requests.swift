@@ -11,18 +11,10 @@ import ResponseStore
 
 /// Lookups for requests, and the decision whether a response may be stored on disk.
 extension TieredStorage {
-  /// The maximum size of a body that is copied for a request that reads bodies in pieces.
-  ///
-  /// Larger bodies stay in the store.
-  private static let maximumCopiedBodyByteCount = 1 << 20
-
-  /// Returns the stored response for a request of the caching client under a key.
-  ///
-  /// If the request reads its body in pieces, a large body is left in the store.
+  /// Returns the stored response for a request of the caching client under a key. A large body is left in the store.
   package func lookup(_ request: CachingClientRequest, at key: RequestKey) -> CacheEntry? {
-    let limit = request.readsBodyInPieces ? Self.maximumCopiedBodyByteCount : nil
     let storage = Unretained(self)
-    return lookup(key, leavingBodiesBeyond: limit) { vary in
+    return lookup(key) { vary in
       storage.use { $0.matches(vary, request) }
     }
   }

@@ -59,13 +59,17 @@ package final class TieredStorage: Sendable {
 
   // MARK: Lookups
 
+  /// The maximum size of a body that a lookup copies out of the store. Larger bodies are read when they are wanted.
+  package static let maximumCopiedBodyByteCount = 1 << 20
+
   /// Returns the newest response for a key that `matches` accepts, fresh or stale.
   ///
   /// - Parameters:
-  ///   - limit: The maximum size of a body that is copied out of the store; nil for no maximum.
+  ///   - limit: The maximum size of a body that is copied out of the store; nil for no maximum. Only a copied body
+  ///     gets into the memory tier.
   ///   - isCounted: Whether the lookup is for a response, and counts in the statistics.
   package func lookup(
-    _ key: RequestKey, leavingBodiesBeyond limit: Int? = nil, isCounted: Bool = true,
+    _ key: RequestKey, leavingBodiesBeyond limit: Int? = maximumCopiedBodyByteCount, isCounted: Bool = true,
     where matches: (VaryKey) -> Bool
   ) -> CacheEntry? {
     let usesMemory = memory.capacityByteCount > 0

@@ -83,7 +83,8 @@ final class FoundationInterceptor: StorageInterceptor, @unchecked Sendable {
     _ entry: CacheEntry, to updated: @autoclosure () -> CacheEntry, askedAt token: RemovalToken,
     for request: CachingClientRequest
   ) -> Bool {
-    guard let detour, entry.key.isForURL else { return false }
+    // An override can return a response of another cache, whose body is in that cache's store.
+    guard let detour, entry.key.isForURL, entry.storedBody == nil else { return false }
     let operation: SubclassDetour.Operation =
       entry.isForeign ? .insert(askedAt: nil, isRevoked: { false }) : .update(entry, askedAt: token)
     detour.store(updated(), operation, for: request)

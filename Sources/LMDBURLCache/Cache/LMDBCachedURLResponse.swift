@@ -37,7 +37,7 @@ final class LMDBCachedURLResponse: CachedURLResponse, @unchecked Sendable {
     return nil
   }
 
-  override var data: Data { entry.body }
+  override var data: Data { entry.readBody }
 
   override var response: URLResponse { PreparedURLResponse.of(entry).response(of: entry, askedURL: askedURL) }
 }

@@ -73,25 +73,32 @@ extension LMDBURLCache {
   }
 
   /// Returns the stored response for a request, like ``cachedResponse(for:)``.
-  func lookup(_ request: URLRequest) -> LMDBCachedURLResponse? {
+  ///
+  /// - Parameter limit: The maximum size of a body that is in memory; nil for no maximum. A larger one is read when the
+  ///   caller asks for the response's data.
+  func lookup(_ request: URLRequest, leavingBodiesBeyond limit: Int? = nil) -> LMDBCachedURLResponse? {
     guard let url = request.url else { return nil }
-    return lookupEntry(request, url).map { LMDBCachedURLResponse($0, askedURL: url) }
+    return lookupEntry(request, url, leavingBodiesBeyond: limit).map { LMDBCachedURLResponse($0, askedURL: url) }
   }
 
-  private func lookupEntry(_ request: URLRequest, _ url: URL) -> CacheEntry? {
+  private func lookupEntry(_ request: URLRequest, _ url: URL, leavingBodiesBeyond limit: Int?) -> CacheEntry? {
     var parts = SelectingParts()
     guard let key = urlKey(for: request, url: url, parts: &parts), !core.isCutOff else {
       return nil
     }
     var found: CacheEntry?
     if let space = spaceRequest(request, parts) {
-      found = lookup(at: space) { matches($0, request) }
+      found = lookup(at: space, leavingBodiesBeyond: limit) { matches($0, request) }
     } else {
       let cache = Unretained(self)
       // Without a Vary key a response is for all requests without credentials.
-      found = core.lookup(key) { vary in vary.fields.isEmpty || cache.use { $0.matches(vary, request) } }
+      found = core.lookup(key, leavingBodiesBeyond: limit) { vary in
+        vary.fields.isEmpty || cache.use { $0.matches(vary, request) }
+      }
       if found == nil, core.mayHaveEquivalentURLs, parts.method == "GET" {
-        found = clientRequest(request).flatMap { lookup(at: $0, withoutURL: true) { matches($0, request) } }
+        found = clientRequest(request).flatMap {
+          lookup(at: $0, withoutURL: true, leavingBodiesBeyond: limit) { matches($0, request) }
+        }
       }
     }
     // The caller would use a suspect response without a validation.
@@ -105,12 +112,13 @@ extension LMDBURLCache {
   ///
   /// - Parameter withoutURL: Whether to look for equivalent URLs only.
   private func lookup(
-    at space: CachingClientRequest, withoutURL: Bool = false, where matches: (VaryKey) -> Bool
+    at space: CachingClientRequest, withoutURL: Bool = false,
+    leavingBodiesBeyond limit: Int? = TieredStorage.maximumCopiedBodyByteCount, where matches: (VaryKey) -> Bool
   ) -> CacheEntry? {
     var found: CacheEntry?
     _ = client.forEachKey(of: space, withoutURL: withoutURL) { key, _ in
       if withoutURL, key.isForURL { return true }
-      found = core.lookup(key, where: matches)
+      found = core.lookup(key, leavingBodiesBeyond: limit, where: matches)
       return found == nil
     }
     return found

@@ -222,7 +222,7 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
       isMemoryOnly: isMemoryOnly && !ignoreMemoryOnlyStoragePolicy || forbidsStoring(cachedResponse, for: request))
     guard let key else { return }
     let operation = isSubclass ? SubclassDetour.takeOperation(for: cachedResponse, in: self) : nil
-    guard let own = (cachedResponse as? LMDBCachedURLResponse)?.entry, own.key == key else {
+    guard let own = (cachedResponse as? LMDBCachedURLResponse)?.entry, own.key == key, own.storedBody == nil else {
       let (response, allowsDiskStorage, refusal) = makeEntry(from: cachedResponse, for: request, key)
       if let refusal {
         core.refuse(refusal, of: key)
@@ -263,13 +263,19 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
 
   /// Looks up the stored response for a task's request as its session sends it.
   ///
-  /// Calls the handler before it returns.
+  /// Calls the handler before it returns. For a task of a session that caches, a body of more than 1 MiB is read only
+  /// when its data is asked for; the data is empty if the response has been removed or replaced by then.
   open override func getCachedResponse(
     for dataTask: URLSessionDataTask, completionHandler: @escaping (CachedURLResponse?) -> Void
   ) {
     let context = SessionContext.known(of: dataTask)
     if let context, !context.asksCachingProtocol { reportSessionWithoutCaching() }
-    completionHandler(SessionContext.request(of: dataTask, in: context).flatMap { cachedResponse(for: $0) })
+    let readsFromStore = context?.asksCachingProtocol == true && !isSubclass
+    completionHandler(
+      SessionContext.request(of: dataTask, in: context).flatMap {
+        readsFromStore
+          ? lookup($0, leavingBodiesBeyond: TieredStorage.maximumCopiedBodyByteCount) : cachedResponse(for: $0)
+      })
   }
 
   /// Logs, once, that a session asks this cache without storing what it fetches.

@@ -101,7 +101,7 @@ final class PreparedURLResponse: PreparedEntry, @unchecked Sendable {
     }
     return URLResponse(
       url: url, mimeType: attachment?.mimeType,
-      expectedContentLength: attachment?.expectedContentLength ?? entry.body.count,
+      expectedContentLength: attachment?.expectedContentLength ?? entry.bodyByteCount,
       textEncodingName: attachment?.textEncodingName)
   }
 

@@ -51,7 +51,6 @@ extension CacheDirectory {
     var clientRequest = CachingClientRequest(
       head: head, body: request.contentSource, policy: RequestPolicy(request.cachePolicy),
       partition: partition, rules: rules)
-    clientRequest.readsBodyInPieces = true
     let machine = FleetMachineState.read(directory: path)
     let storage = InspectedStorage(store: store, options: options, isCutOff: machine.map { !$0.hasLease } ?? false)
     let client = CachingClient(storage: storage, options: options, clock: { now })

@@ -16,7 +16,7 @@ struct CachedLoad: Sendable {
   var task: URLSessionDataTask?
   /// The session of the task, or the session in ``LMDBURLCache/data(for:from:)``.
   var session: URLSession?
-  /// Whether a large stored body is left in the store until it is read.
+  /// Whether the caller reads the body as it arrives.
   var readsBodyInPieces = false
   /// The response that the session's lookup found.
   var prefetched: CachedURLResponse?
@@ -37,6 +37,13 @@ struct CachedLoad: Sendable {
     fileprivate var stored: Client.Response?
     /// The result of a lookup that found no response to serve at once.
     fileprivate var lookup: LookupResult<CacheEntry>?
+
+    fileprivate var isSafe: Bool { request.httpMethod == "GET" || request.httpMethod == "HEAD" }
+
+    fileprivate mutating func forgetLookup() {
+      stored = nil
+      lookup = nil
+    }
   }
 
   /// The final response after redirects, and its request. The body may not have arrived yet.
@@ -143,10 +150,20 @@ struct CachedLoad: Sendable {
   }
 
   /// Loads the final response and its complete body.
-  func finish(_ first: Hop) async throws -> (Data, URLResponse) {
-    let result = try await run(first)
-    let response = try result.urlResponse()
-    return (try await result.response.body.collect(upTo: .max), response)
+  func finish(_ first: Hop?) async throws -> (Result, Data) {
+    var first = first
+    // The request may be sent again.
+    var repetitionCount = first?.isSafe == true ? 3 : 0
+    while true {
+      let result = try await run(first)
+      do {
+        return (result, try await result.response.collectedBody())
+      } catch CachingClientError.storedBodyLost where repetitionCount > 0 {
+        // The stored response was removed or replaced while it was read. The caller has nothing of it yet.
+        repetitionCount -= 1
+        first?.forgetLookup()
+      }
+    }
   }
 
   private func respond(to hop: Hop, over transport: LoadTransport) async throws -> Client.Response {

@@ -19,7 +19,7 @@ extension LMDBURLCache {
   /// - Throws: A `URLError`: an error of the transport (see <doc:Transports>); `URLError.resourceUnavailable` if the
   ///   policy is `returnCacheDataDontLoad` and nothing is stored; `URLError.badURL` for a request without a URL;
   ///   `URLError.httpTooManyRedirects` after 20 redirects; `URLError.cancelled` if the task is cancelled.
-  /// - Complexity: A hit costs a lookup in memory, or a lookup on disk and a copy of the body.
+  /// - Complexity: A hit costs a lookup in memory, or a lookup on disk and a copy of the body, or of the range.
   public func data(for request: URLRequest) async throws -> (Data, URLResponse) {
     try await data(for: request, context: ownContext, session: nil)
   }
@@ -55,8 +55,13 @@ extension LMDBURLCache {
       return try await (session ?? context.sessionForOtherSchemes(self)).data(for: request)
     }
     do {
-      guard let limit = context.resourceTimeLimit else { return try await load.finish(hop) }
-      return try await withTimeLimit(limit) { [load, hop] in try await load.finish(hop) }
+      let (result, body) =
+        if let limit = context.resourceTimeLimit {
+          try await withTimeLimit(limit) { [load, hop] in try await load.finish(hop) }
+        } else {
+          try await load.finish(hop)
+        }
+      return (body, try result.urlResponse())
     } catch {
       throw FoundationResponse.error(for: error)
     }

@@ -47,7 +47,7 @@ extension LMDBURLCache {
   /// - Throws: The errors of ``data(for:)``.
   /// - Complexity: As ``data(for:)``; a response that is not a hit costs one more lookup.
   public func load(_ request: URLRequest) async throws -> LoadResult {
-    try await load(request, readsBodyInPieces: false) { body, _ in try await body.collect(upTo: .max) }
+    try await load(request) { load in try await load.finish(load.firstHop(request)) }
   }
 
   /// Loads a request like ``load(_:)`` without holding all of the body in memory.
@@ -57,24 +57,24 @@ extension LMDBURLCache {
   package func load(
     _ request: URLRequest, _ receive: (ResponseBodyStream, URLResponse) async throws -> Void
   ) async throws -> LoadResult {
-    try await load(request, readsBodyInPieces: true) { body, response in
-      try await receive(body, response)
-      return Data()
+    try await load(request) { load in
+      load.readsBodyInPieces = true
+      let result = try await load.run(load.firstHop(request))
+      try await receive(result.response.body, result.urlResponse())
+      return (result, Data())
     }
   }
 
   private func load(
-    _ request: URLRequest, readsBodyInPieces: Bool, _ read: (ResponseBodyStream, URLResponse) async throws -> Data
+    _ request: URLRequest, _ run: (inout CachedLoad) async throws -> (CachedLoad.Result, Data)
   ) async throws -> LoadResult {
     do {
       var load = CachedLoad(context: ownContext, cache: self)
-      load.readsBodyInPieces = readsBodyInPieces
-      let result = try await load.run(load.firstHop(request))
-      let (response, urlResponse) = (result.response, try result.urlResponse())
       // A fetched response is stored after its body has been read completely.
-      let data = try await read(response.body, urlResponse)
+      let (result, data) = try await run(&load)
+      let response = result.response
       return LoadResult(
-        data: data, response: urlResponse, source: response.source, redirects: response.redirects,
+        data: data, response: try result.urlResponse(), source: response.source, redirects: response.redirects,
         age: response.age, timeToLive: timeToLive(of: response), reason: response.reason,
         storageRefusal: response.storageRefusal,
         cachingRules: namesOfRules(for: result))

@@ -150,8 +150,13 @@ final class CachingURLProtocol: URLProtocol {
   }
 
   private func finish(_ load: CachedLoad, _ hop: CachedLoad.Hop?) async throws {
+    let contentByteCount = load.contentByteCount(of: hop)
+    guard load.deliversChunks else {
+      let (result, body) = try await load.finish(hop)
+      return try await deliver(result, body, contentByteCount: contentByteCount)
+    }
     let result = try await load.run(hop)
-    try await deliver(result, contentByteCount: load.contentByteCount(of: hop), inChunks: load.deliversChunks)
+    try await deliver(result, result.response.body.bytes, contentByteCount: contentByteCount)
   }
 
   /// The number of bytes after which a delivery waits until the delegate has received them.
@@ -159,13 +164,13 @@ final class CachingURLProtocol: URLProtocol {
   /// Foundation queues data for the delegate without a limit.
   private static let deliveryByteCount = 1 << 20
 
-  /// - Parameter contentByteCount: The size of the request's content; 0 if it has none.
-  private func deliver(_ result: CachedLoad.Result, contentByteCount: Int, inChunks: Bool) async throws {
+  /// - Parameters:
+  ///   - body: The complete body; nil to deliver the result's in chunks.
+  ///   - contentByteCount: The size of the request's content; 0 if it has none.
+  private func deliver(_ result: CachedLoad.Result, _ body: Data?, contentByteCount: Int) async throws {
     let response = try result.urlResponse()
-    let body = result.response.body
     if contentByteCount > 0 { await onTaskQueue { $0.noteContentSent(byteCount: Int64(contentByteCount)) } }
-    guard inChunks, body.bytes == nil else {
-      let body = try await body.collect(upTo: .max)
+    if let body {
       await onTaskQueue(isLast: true) { this in
         this.noteProgress(Int64(body.count), of: Int64(body.count))
         this.deliver(response, body: body)
@@ -179,7 +184,7 @@ final class CachingURLProtocol: URLProtocol {
     let expected = response.expectedContentLength
     var total: Int64 = 0
     var byteCount = 0
-    for try await chunk in body {
+    for try await chunk in result.response.body {
       total += Int64(chunk.count)
       let step = { @Sendable [total] (this: CachingURLProtocol) in
         this.noteProgress(total, of: expected)
