@@ -86,6 +86,27 @@ struct FailingOriginTests {
     }
   }
 
+  @Test(
+    "A request after a soft purge asks an origin that failed before, and a failure then counts", arguments: Way.allCases
+  )
+  private func softPurge(way: Way) async throws {
+    let isDead = Atomic(false)
+    try await withCache { options in
+      options.caching.holdOff = .seconds(600)...(.seconds(600))
+    } origin: { _ in
+      isDead.load(ordering: .relaxed) ? Reply(503, [], "dead") : Reply(200, Self.storable, "old")
+    } _: { fixture, origin in
+      let url = origin.url("/page")
+      try await expect("old", way, url, fixture.cache)
+      isDead.store(true, ordering: .relaxed)
+      for _ in 0..<3 { try await expect("old", way, url, fixture.cache) }
+      #expect(origin.requestCount == 2)
+      try await fixture.cache.purge(.url(url), mode: .soft)
+      for _ in 0..<3 { try await expect("old", way, url, fixture.cache) }
+      #expect(origin.requestCount == 3)
+    }
+  }
+
   @Test("A rule sets the time for a path")
   func rule() async throws {
     let gate = Gate()

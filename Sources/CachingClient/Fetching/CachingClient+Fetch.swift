@@ -80,7 +80,8 @@ extension CachingClient {
 
   /// Returns the stored response if the origin has failed a moment ago, so that it is not asked again yet.
   func heldOffResponse(_ plan: Plan) -> Response? {
-    guard plan.staleOnError != nil, options.holdOff != nil, let failure = presentFailure(plan.key, plan.coalescingKey),
+    guard plan.staleOnError != nil, options.holdOff != nil,
+      let failure = presentFailure(plan.key, plan.coalescingKey, isAfterPurge: plan.isAfterSoftPurge),
       let response = staleResponse(plan, after: failure, isRemoved: false, because: .heldOff)
     else { return nil }
     counters.activity.add(1, .heldOff)
@@ -94,13 +95,16 @@ extension CachingClient {
     else { return }
     // A 500 may concern one user, or the content of one query. The other failures are those of the server.
     let key = failure == .status(500) ? FailingOrigins.Key.requests(plan.coalescingKey) : .url(plan.key)
-    state.failingOrigins.recordFailure(failure, of: key, range: range)
+    state.failingOrigins.recordFailure(failure, of: key, range: range, isAfterPurge: plan.isAfterSoftPurge)
   }
 
   /// The failure because of which requests for a URL, or those that share a fetch, do not ask the origin now.
-  private func presentFailure(_ url: RequestKey, _ requests: CoalescingKey) -> StaleOnError.Failure? {
+  private func presentFailure(
+    _ url: RequestKey, _ requests: CoalescingKey, isAfterPurge: Bool
+  ) -> StaleOnError.Failure? {
     guard !state.failingOrigins.isEmpty else { return nil }
-    return state.failingOrigins.failure(of: .url(url)) ?? state.failingOrigins.failure(of: .requests(requests))
+    return state.failingOrigins.failure(of: .url(url), isAfterPurge: isAfterPurge)
+      ?? state.failingOrigins.failure(of: .requests(requests), isAfterPurge: isAfterPurge)
   }
 
   /// Waits for another request's fetch.
@@ -216,7 +220,10 @@ extension CachingClient {
     let request = request.unconditional
     guard let key = request.fetchKey else { return }
     let coalescingKey = CoalescingKey(request.identity ?? key, of: request.head)
-    guard options.holdOff == nil || presentFailure(key, coalescingKey) == nil else { return }
+    let isAfterPurge = entry.freshness.flags.contains(.softPurged)
+    guard options.holdOff == nil || presentFailure(key, coalescingKey, isAfterPurge: isAfterPurge) == nil else {
+      return
+    }
     let started = inFlightFetches.startInBackground(coalescingKey, of: key, since: start, now: clock()) {
       varyKey(of: request, by: $0)
     }

@@ -23,6 +23,8 @@ final class FailingOrigins: Sendable {
     /// Whether a request asks the origin after ``end``. If it ends without a result, another one asks after
     /// ``duration``.
     var isProbed = false
+    /// Whether the request that failed asked for a response that a soft purge had made stale.
+    var isAfterPurge = false
   }
 
   /// The maximum number of keys. Beyond it, one of them is forgotten, and the origin is asked at once.
@@ -39,10 +41,13 @@ final class FailingOrigins: Sendable {
   ///
   /// The first request after the end of the time asks. Others are held off for as long again, or until it has failed or
   /// succeeded.
-  func failure(of key: Key, at now: MonotonicTime = .now) -> StaleOnError.Failure? {
+  ///
+  /// - Parameter isAfterPurge: Whether a soft purge has made the stored response stale. If that was after the failure,
+  ///   the request asks.
+  func failure(of key: Key, isAfterPurge: Bool = false, at now: MonotonicTime = .now) -> StaleOnError.Failure? {
     guard !isEmpty else { return nil }
     return holdOffs.withLock { holdOffs in
-      guard var holdOff = holdOffs[key] else { return nil }
+      guard var holdOff = holdOffs[key], holdOff.isAfterPurge || !isAfterPurge else { return nil }
       if now < holdOff.end { return holdOff.failure }
       holdOff.end = now + holdOff.duration
       holdOff.isProbed = true
@@ -53,9 +58,12 @@ final class FailingOrigins: Sendable {
 
   /// Records that the origin has failed.
   ///
-  /// - Parameter range: The shortest and the longest time for which it is not asked again.
+  /// - Parameters:
+  ///   - range: The shortest and the longest time for which it is not asked again.
+  ///   - isAfterPurge: Whether a soft purge had made the stored response stale when the request was sent.
   func recordFailure(
-    _ failure: StaleOnError.Failure, of key: Key, range: ClosedRange<Duration>, at now: MonotonicTime = .now
+    _ failure: StaleOnError.Failure, of key: Key, range: ClosedRange<Duration>, isAfterPurge: Bool = false,
+    at now: MonotonicTime = .now
   ) {
     holdOffs.withLock { holdOffs in
       var duration = max(range.lowerBound, .zero)
@@ -66,7 +74,8 @@ final class FailingOrigins: Sendable {
         holdOffs = holdOffs.filter { $0.value.end + $0.value.duration > now }
         if holdOffs.count >= Self.maximumCount { holdOffs.remove(at: holdOffs.startIndex) }
       }
-      holdOffs[key] = HoldOff(failure: failure, duration: duration, end: now + duration)
+      holdOffs[key] = HoldOff(
+        failure: failure, duration: duration, end: now + duration, isAfterPurge: isAfterPurge)
       count.store(holdOffs.count, ordering: .relaxed)
     }
   }
