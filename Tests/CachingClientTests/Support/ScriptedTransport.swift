@@ -77,9 +77,9 @@ final class Gate: Sendable {
 
 /// Yields until other tasks make the condition true.
 ///
-/// There is no timeout; the test's time limit applies.
+/// There is no timeout; the test's time limit applies, which cancels the test.
 func until(_ condition: () -> Bool) async {
-  while !condition() { await Task.yield() }
+  while !condition(), !Task.isCancelled { await Task.yield() }
 }
 
 extension ManualClock {
