@@ -197,8 +197,8 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
 
   /// Returns the newest stored response that matches the request, whether fresh or stale.
   ///
-  /// - Returns: The response; nil on a miss, if the stored response cannot be read, or if it is a part of a response and
-  ///   the request has no `Range`.
+  /// - Returns: The response; nil on a miss, if the stored response cannot be read, or if it is a part of a response
+  ///   and the request has no `Range`.
   /// - Complexity: A lookup in memory, or a lookup on disk and a copy of the body. The response object is created on
   ///   first access.
   open override func cachedResponse(for request: URLRequest) -> CachedURLResponse? {
