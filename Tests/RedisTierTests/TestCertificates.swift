@@ -15,7 +15,8 @@ enum TestCertificates {
       try makeAuthority("other-ca", in: path)
       try makeCertificate("server", "DNS:localhost,DNS:redis.test,IP:127.0.0.1", in: path)
       try makeCertificate("other-name", "DNS:elsewhere.test,IP:127.0.0.2", in: path)
-      try makeCertificate("expired", "DNS:localhost,IP:127.0.0.1", days: -1, in: path)
+      // It expires at once. OpenSSL 3.5 makes no certificate that has expired before.
+      try makeCertificate("expired", "DNS:localhost,IP:127.0.0.1", days: 0, in: path)
       try makeCertificate("client", "DNS:client.test", in: path)
       try run(["ec", "-aes256", "-passout", "pass:word", "-in", "\(path)/client.key", "-out", "\(path)/encrypted.key"])
       return path
