@@ -257,9 +257,9 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
       // Without a valid lease a purge may have returned, and be unknown here, since an earlier fetch began.
       let joinsAny = lease.map { $0.isValid } ?? true
       let earliest = joinsAny ? nil : begin
-      let role = inFlightFetches.joinOrLead(key, of: plan.key, since: plan.start, now: clock(), after: earliest) {
-        varyKey(of: plan.request, by: $0)
-      }
+      let role = inFlightFetches.joinOrLead(
+        key, of: plan.key, since: plan.start, now: clock(), after: earliest, stallLimit: options.coalescingTimeout
+      ) { varyKey(of: plan.request, by: $0) }
       switch role {
       case .wait(let fetch):
         do { _ = try await outcome(of: fetch, plan, until: &deadline) { _ in true } } catch let error

@@ -43,6 +43,8 @@ final class InFlightFetch: Sendable {
     let canUse: @Sendable (CacheableResponse) -> Bool
     /// Whether the follower wants the body as it arrives.
     let readsAlong: Bool
+    /// How long it waits for the next bytes of a body that it reads along.
+    let limits: WaitLimits
     let continuation: CheckedContinuation<Outcome, any Error>
   }
 
@@ -96,14 +98,20 @@ final class InFlightFetch: Sendable {
     state = Mutex(State(hasLeader: !isBackground, isBackground: isBackground))
   }
 
-  private let progress = Atomic<Int>(0)
+  private let progress = Atomic<UInt64>(0)
 
-  /// The number of times that the fetch made progress.
-  var progressCount: Int { progress.load(ordering: .relaxed) }
+  /// The time at which the fetch last made progress; 0 before the head of the response has arrived.
+  var lastProgress: UInt64 { progress.load(ordering: .relaxed) }
 
   /// Records that the fetch made progress, which extends the followers' time limits.
   func recordProgress() {
-    progress.wrappingAdd(1, ordering: .relaxed)
+    progress.store(BootClock.now, ordering: .relaxed)
+  }
+
+  /// Whether the head has arrived, and nothing since then for this time.
+  func hasStalled(for limit: Duration) -> Bool {
+    let last = lastProgress
+    return last != 0 && .nanoseconds(Int64(clamping: BootClock.now &- last)) >= limit
   }
 
   // MARK: The task
@@ -220,17 +228,20 @@ final class InFlightFetch: Sendable {
   /// - Parameters:
   ///   - number: A number that identifies the follower.
   ///   - readsAlong: Whether the request wants the body as it arrives.
+  ///   - limits: How long the request waits for the next bytes of a body that it reads along.
   ///   - canUse: Returns whether the request can use a response with this head. If not, it does not wait for the body.
   ///   - whenWaiting: Called after the request is registered as a follower. Not called if it need not wait.
   func outcome(
-    number: UInt64, readsAlong: Bool, canUse: @escaping @Sendable (CacheableResponse) -> Bool, whenWaiting: () -> Void
+    number: UInt64, readsAlong: Bool, limits: WaitLimits, canUse: @escaping @Sendable (CacheableResponse) -> Bool,
+    whenWaiting: () -> Void
   ) async throws -> Outcome {
     try await withTaskCancellationHandler {
       try await withCheckedThrowingContinuation { continuation in
         let (outcome, head) = state.withLock { state -> (Outcome?, CacheableResponse?) in
           if let outcome = state.outcome { return (outcome, nil) }
           if state.isCancelled || permit.isKnownRevoked { return (.abandoned, nil) }
-          state.followers[number] = Follower(canUse: canUse, readsAlong: readsAlong, continuation: continuation)
+          state.followers[number] = Follower(
+            canUse: canUse, readsAlong: readsAlong, limits: limits, continuation: continuation)
           return (nil, state.head)
         }
         if let outcome { continuation.resume(returning: outcome) } else { whenWaiting() }
@@ -262,9 +273,9 @@ final class InFlightFetch: Sendable {
   ) -> Task<Void, Never> {
     Task { [weak self] in
       var deadline = deadline
-      while let seen = self?.progressCount {
+      while let seen = self?.lastProgress {
         do { try await Task.sleep(until: deadline, clock: .continuous) } catch { return }
-        guard let self, progressCount == seen else {
+        guard let self, lastProgress == seen else {
           deadline = .now + limit
           continue
         }
@@ -320,7 +331,7 @@ final class InFlightFetch: Sendable {
   ) -> Task<Void, Never> {
     Task { [weak self] in
       do { try await Task.sleep(until: time, clock: .continuous) } catch { return }
-      if let self, progressCount == 0 { body(self) }
+      if let self, lastProgress == 0 { body(self) }
     }
   }
 
@@ -373,7 +384,7 @@ final class InFlightFetch: Sendable {
         resume(number, with: .success(.notShareable(variant: head.vary)))
       } else if let arriving {
         // While it is a follower and then a reader, the fetch is not cancelled for want of both.
-        let body = arriving.makeBody()
+        let body = arriving.makeBody(waiting: follower.limits)
         resume(number, with: .success(body.map { .arriving(head, $0) } ?? .notShareable(variant: nil)))
       }
     }

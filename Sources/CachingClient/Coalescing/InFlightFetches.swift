@@ -53,17 +53,18 @@ final class InFlightFetches: Sendable {
   ///   - urlKey: The key of the request's URL.
   ///   - start: The point before the lookup. A removal since then revokes the permit of a new fetch.
   ///   - begin: Follow only a fetch that began after this time; nil if any will do.
+  ///   - stallLimit: Join no fetch whose body has made no progress for this time; nil if any will do.
   ///   - variant: Returns the Vary key of the request for the names in a `Vary` field.
   func joinOrLead(
     _ key: CoalescingKey, of urlKey: RequestKey, since start: LookupStart, now: Date, after begin: UInt64? = nil,
-    variant: (String) -> VaryKey
+    stallLimit: Duration? = nil, variant: (String) -> VaryKey
   ) -> FetchRole {
     while true {
       let (narrowed, names) = narrow(key, at: now, variant: variant)
       guard !state.withLock({ $0.unshareable.value(for: narrowed.hashValue, at: now) != nil }) else {
         return .lead(startUnshared(urlKey, identity: key.key, since: start.removalToken))
       }
-      closeIfRevoked(narrowed, key)
+      closeIfRevoked(narrowed, key, orStalledFor: stallLimit)
       let made = makeFetch(urlKey, identity: key.key, coalescingKey: narrowed, since: start.removalToken)
       let role = state.withLock { state -> FetchRole? in
         // Requests of one variant must look for each other under the same key.
@@ -106,7 +107,7 @@ final class InFlightFetches: Sendable {
   ///
   /// - Parameters:
   ///   - urlKey: The key of the request's URL.
-  ///   - variant: As for ``joinOrLead(_:of:since:now:after:variant:)``.
+  ///   - variant: As for ``joinOrLead(_:of:since:now:after:stallLimit:variant:)``.
   func startInBackground(
     _ key: CoalescingKey, of urlKey: RequestKey, since start: LookupStart, now: Date, variant: (String) -> VaryKey
   ) -> InFlightFetch? {
@@ -148,10 +149,13 @@ final class InFlightFetches: Sendable {
     return (key.narrowed(to: variant(names)), names)
   }
 
-  /// Closes the fetches that a request could join if removals have revoked their permits. Not under the lock, because
-  /// this asks the storage.
-  private func closeIfRevoked(_ narrowed: CoalescingKey, _ key: CoalescingKey) {
-    for fetch in state.withLock({ $0.fetches(narrowed, key) }) where fetch.permit.isRevoked { close(fetch) }
+  /// Closes the fetches that a request could join if removals have revoked their permits, or if their bodies have made
+  /// no progress for some time. Not under the lock, because this asks the storage.
+  private func closeIfRevoked(
+    _ narrowed: CoalescingKey, _ key: CoalescingKey, orStalledFor stallLimit: Duration? = nil
+  ) {
+    for fetch in state.withLock({ $0.fetches(narrowed, key) })
+    where fetch.permit.isRevoked || stallLimit.map({ fetch.hasStalled(for: $0) }) == true { close(fetch) }
   }
 
   /// Closes a fetch to new followers.

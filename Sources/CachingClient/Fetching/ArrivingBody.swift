@@ -35,8 +35,21 @@ final class ArrivingBody: Sendable {
 
   private struct Reader {
     let number: UInt64
+    let limits: WaitLimits
     var position = 0
+    /// When it began to wait for its next bytes; nil if it does not wait, or has no limit.
+    var waitsSince: ContinuousClock.Instant?
+    /// Whether it knows that the transfer has made no progress since then.
+    var knowsStall = false
     var continuation: CheckedContinuation<Void, any Error>?
+
+    /// When its wait ends without bytes, and the error that it then gets; nil without a limit.
+    var waitEnd: (time: ContinuousClock.Instant, error: ArrivingBodyError)? {
+      guard let waitsSince else { return nil }
+      let end = limits.total.map { waitsSince + $0 }
+      if !knowsStall, let limit = limits.beforeAsking { return (waitsSince + limit, .stalled(until: end)) }
+      return end.map { ($0, .timedOut) }
+    }
   }
 
   private struct State {
@@ -123,6 +136,8 @@ final class ArrivingBody: Sendable {
       guard let index = readers.firstIndex(where: { $0.number == number }) else { return }
       let wasFirst = readers[index].position <= chunks.position
       readers[index].position += byteCount
+      readers[index].waitsSince = nil
+      readers[index].knowsStall = false
       if wasFirst { trim() }
     }
 
@@ -141,6 +156,23 @@ final class ArrivingBody: Sendable {
           chunks.drop(upTo: min(fastestPosition, receivedByteCount - ArrivingBody.keptByteCount))
         }
       }
+    }
+
+    /// Begins a reader's wait. Returns when it ends without bytes; nil without a limit.
+    mutating func beginWait(_ number: UInt64) -> ContinuousClock.Instant? {
+      guard let index = readers.firstIndex(where: { $0.number == number }), readers[index].limits.isLimited else {
+        return nil
+      }
+      // A reader that has asked the origin in vain continues its wait.
+      if readers[index].waitsSince == nil { readers[index].waitsSince = .now }
+      return readers[index].waitEnd?.time
+    }
+
+    /// Returns the error that ends a reader's wait if its time is over.
+    mutating func endWait(_ index: Int) -> ArrivingBodyError? {
+      guard let (time, error) = readers[index].waitEnd, time <= .now else { return nil }
+      readers[index].knowsStall = true
+      return error
     }
 
     /// Takes the continuations of the readers that wait.
@@ -368,12 +400,15 @@ final class ArrivingBody: Sendable {
   /// Creates a body that reads from the beginning; nil if the beginning is gone. It can be read once.
   ///
   /// Its reader is gone when the body and its iterators are released.
-  func makeBody() -> ResponseBodyStream? {
+  ///
+  /// - Parameter limits: How long the reader waits for its next bytes. After ``ArrivingBodyError/stalled(until:)`` it
+  ///   can go on reading.
+  func makeBody(waiting limits: WaitLimits = WaitLimits()) -> ResponseBodyStream? {
     let number = state.withLock { state -> UInt64? in
       guard state.chunks.position == 0 || state.destination != nil && !state.isPassing else { return nil }
       state.isAbandoned = false
       state.readerCount += 1
-      state.readers.append(Reader(number: state.readerCount))
+      state.readers.append(Reader(number: state.readerCount, limits: limits))
       return state.readerCount
     }
     guard let number else { return nil }
@@ -421,21 +456,49 @@ final class ArrivingBody: Sendable {
   }
 
   private func wait(_ number: UInt64) async throws {
-    try await withTaskCancellationHandler {
-      try await withCheckedThrowingContinuation { continuation in
-        let result = state.withLock { state -> Result<Void, any Error>? in
-          guard let index = state.readers.firstIndex(where: { $0.number == number }) else {
-            return .failure(CancellationError())
-          }
-          if state.isEnded || state.readers[index].position < state.receivedByteCount { return .success(()) }
-          state.readers[index].continuation = continuation
-          return nil
-        }
-        if let result { continuation.resume(with: result) }
+    let timer = state.withLock { $0.beginWait(number) }.map { time in
+      Task {
+        do { try await Task.sleep(until: time, clock: .continuous) } catch { return }
+        endWait(number)
       }
-    } onCancel: {
-      leave(number)
     }
+    defer { timer?.cancel() }
+    do {
+      try await withTaskCancellationHandler {
+        try await withCheckedThrowingContinuation { continuation in
+          let result = state.withLock { state -> Result<Void, any Error>? in
+            guard let index = state.readers.firstIndex(where: { $0.number == number }) else {
+              return .failure(CancellationError())
+            }
+            if state.isEnded || state.readers[index].position < state.receivedByteCount { return .success(()) }
+            // The timer may have found no continuation.
+            if let error = state.endWait(index) { return .failure(error) }
+            state.readers[index].continuation = continuation
+            return nil
+          }
+          if let result { continuation.resume(with: result) }
+        }
+      } onCancel: {
+        leave(number)
+      }
+    } catch ArrivingBodyError.timedOut {
+      // The sender must not wait for it.
+      leave(number)
+      throw ArrivingBodyError.timedOut
+    }
+  }
+
+  /// Ends a reader's wait if its time is over.
+  private func endWait(_ number: UInt64) {
+    let (continuation, error) = state.withLock {
+      state -> (CheckedContinuation<Void, any Error>?, ArrivingBodyError?) in
+      guard let index = state.readers.firstIndex(where: { $0.number == number }),
+        let continuation = state.readers[index].continuation, let error = state.endWait(index)
+      else { return (nil, nil) }
+      state.readers[index].continuation = nil
+      return (continuation, error)
+    }
+    if let error { continuation?.resume(throwing: error) }
   }
 
   /// Ends a reader.
@@ -478,4 +541,20 @@ final class ArrivingBody: Sendable {
 enum ArrivingBodyError: Error {
   /// The body is not stored, another reader is faster, and the bytes in between are gone.
   case leftBehind
+  /// No bytes have arrived for ``WaitLimits/beforeAsking``. The reader keeps its place until it is released.
+  ///
+  /// It times out at `until`; never if nil.
+  case stalled(until: ContinuousClock.Instant?)
+  /// No bytes have arrived for ``WaitLimits/total``.
+  case timedOut
+}
+
+/// How long a request waits for another request's fetch that makes no progress.
+struct WaitLimits {
+  /// The time after which the request asks the origin itself; nil for never.
+  var beforeAsking: Duration?
+  /// The time after which the request fails, which is longer; nil for never.
+  var total: Duration?
+
+  var isLimited: Bool { beforeAsking != nil || total != nil }
 }

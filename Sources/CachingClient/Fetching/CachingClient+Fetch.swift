@@ -193,7 +193,7 @@ extension CachingClient {
     var isCounted = false
     defer { if isCounted { counters.waiting.wrappingSubtract(1, ordering: .relaxed) } }
     let number = inFlightFetches.makeNumber()
-    let seen = fetch.progressCount
+    let seen = fetch.lastProgress
     let limit = plan.request.timeLimit.map { min($0, .longest) }
     if deadline == nil, let limit { deadline = .now + limit }
     // The request needs the other half of its time for its own fetch.
@@ -203,10 +203,12 @@ extension CachingClient {
     defer {
       watch?.cancel()
       release?.cancel()
-      if let limit, fetch.progressCount != seen { deadline = .now + limit }
+      if let limit, fetch.lastProgress != seen { deadline = .now + limit }
     }
     let readsAlong = plan.request.receivesBodyAsItArrives || plan.request.readsBodyInPieces
-    return try await fetch.outcome(number: number, readsAlong: readsAlong, canUse: canUse) {
+    return try await fetch.outcome(
+      number: number, readsAlong: readsAlong, limits: WaitLimits(beforeAsking: wait, total: limit), canUse: canUse
+    ) {
       // Count the request only now: from here on the fetch continues for it, even if the leader is cancelled.
       counters.waiting.count()
       isCounted = true

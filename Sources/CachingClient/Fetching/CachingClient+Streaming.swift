@@ -198,7 +198,7 @@ extension CachingClient {
     return recovering(body, of: proposal.response, plan, over: transport) { $0 is ArrivingBodyError }
   }
 
-  /// Returns a body whose reader gets the rest from a request of its own if the body fails.
+  /// Returns a body whose reader gets the rest from a request of its own if the body fails, or no longer arrives.
   ///
   /// - Parameter mayRecover: Returns whether an error permits that.
   func recovering(
@@ -206,12 +206,46 @@ extension CachingClient {
     if mayRecover: @escaping @Sendable (any Error) -> Bool
   ) -> ResponseBodyStream {
     body.replacedIfItFails { error, receivedByteCount in
+      switch error {
+      case ArrivingBodyError.timedOut: throw CachingClientError.timedOut
+      case ArrivingBodyError.stalled(let deadline):
+        return try await self.rest(ofStalled: head, after: receivedByteCount, plan, over: transport, until: deadline)
+      default: break
+      }
       guard mayRecover(error) else { throw error }
       let lost = error is ArrivingBodyError ? CachingClientError.storedBodyLost : error
       guard let rest = try await self.rest(of: head, after: receivedByteCount, plan, over: transport) else {
         throw lost
       }
       return rest
+    }
+  }
+
+  /// Returns the rest of a body that no longer arrives, from a request of its own; `nil` to wait on for the body, which
+  /// may still arrive.
+  ///
+  /// - Parameter deadline: When the reader times out, unless the head of the other response has arrived; nil for never.
+  private func rest(
+    ofStalled head: CacheableResponse, after receivedByteCount: Int, _ plan: Plan, over transport: some Transport,
+    until deadline: ContinuousClock.Instant?
+  ) async throws -> ResponseBodyStream? {
+    // The same as itself only with a strong validator.
+    guard receivedByteCount == 0 || PartialContent.isSameRepresentation(head.fields, head.fields) else { return nil }
+    do {
+      return try await withThrowingTaskGroup { group in
+        group.addTask { try await self.rest(of: head, after: receivedByteCount, plan, over: transport) }
+        if let deadline {
+          group.addTask {
+            try await Task.sleep(until: deadline, clock: .continuous)
+            return nil
+          }
+        }
+        defer { group.cancelAll() }
+        return try await group.next() ?? nil
+      }
+    } catch {
+      try Task.checkCancellation()
+      return nil
     }
   }
 

@@ -163,25 +163,32 @@ public struct ResponseBodyStream: AsyncSequence, Sendable {
 
   /// Returns the same body, whose reader receives another one instead if it fails.
   ///
-  /// - Parameter alternative: Returns the body that continues, or throws the error for the reader. Called with the
-  ///   error, and the number of bytes that the reader has received. Not called if the task was cancelled.
+  /// - Parameter alternative: Returns the body that continues; nil to go on with this one. Throws the error for the
+  ///   reader. Called with the error, and the number of bytes that the reader has received. Not called if the task was
+  ///   cancelled.
   func replacedIfItFails(
     by alternative:
-      @escaping @Sendable (_ error: any Error, _ receivedByteCount: Int) async throws -> ResponseBodyStream
+      @escaping @Sendable (_ error: any Error, _ receivedByteCount: Int) async throws -> ResponseBodyStream?
   ) -> ResponseBodyStream {
     ResponseBodyStream(start: {
       var iterator = makeAsyncIterator()
       var alternative = Optional(alternative)
       var received = 0
       return {
-        do {
-          let chunk = try await iterator.next()
-          received += chunk?.count ?? 0
-          return chunk
-        } catch {
-          guard !(error is CancellationError), !Task.isCancelled, let replace = alternative.take() else { throw error }
-          iterator = try await replace(error, received).makeAsyncIterator()
-          return try await iterator.next()
+        while true {
+          do {
+            let chunk = try await iterator.next()
+            received += chunk?.count ?? 0
+            return chunk
+          } catch {
+            guard !(error is CancellationError), !Task.isCancelled, let replace = alternative else { throw error }
+            alternative = nil
+            if let other = try await replace(error, received) {
+              iterator = other.makeAsyncIterator()
+            } else {
+              alternative = replace
+            }
+          }
         }
       }
     })

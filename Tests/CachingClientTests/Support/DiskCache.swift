@@ -8,7 +8,8 @@ import Testing
 ///
 /// - Parameter memoryCapacity: 0 by default, so that each lookup reads the disk.
 func withDiskCache(
-  memoryCapacity: Int = 0, clock: ManualClock = ManualClock(), caching: CachingOptions = CachingOptions(),
+  memoryCapacity: Int = 0, diskCapacity: Int = 4 << 20, clock: ManualClock = ManualClock(),
+  caching: CachingOptions = CachingOptions(),
   _ label: String = "", _ body: (ResponseCache) async throws -> Void
 ) async throws {
   let directory = FileManager.default.temporaryDirectory.appending(path: "cache-\(UUID().uuidString)")
@@ -20,7 +21,7 @@ func withDiskCache(
   options.clock = { clock.now }
   options.caching = caching
   let cache = try ResponseCache(
-    directory: directory.path(), memoryCapacity: memoryCapacity, diskCapacity: 4 << 20, options: options)
+    directory: directory.path(), memoryCapacity: memoryCapacity, diskCapacity: diskCapacity, options: options)
   cache.minimumDiskLifetime = 0
   try await body(cache)
   #expect(cache.flush(), "\(label)")

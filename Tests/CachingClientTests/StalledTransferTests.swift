@@ -1,0 +1,134 @@
+import CachingClient
+import CachingStorage
+import FoundationEssentials
+import HTTPCaching
+import Testing
+
+/// Transfers that stop after the head of the response, and the requests that read them along.
+@Suite("Transfers that stop in the middle", .timeLimit(.minutes(1)))
+struct StalledTransferTests {
+  private let content = LargeBodyTests.Content(byteCount: 3_000_003)
+
+  private func request(timeLimit: Duration? = nil) -> CachingClientRequest {
+    var request = get("http://example.com/large")
+    request.readsBodyInPieces = true
+    request.timeLimit = timeLimit
+    return request
+  }
+
+  private func response(_ body: ResponseBodyStream, tag: String) -> IncomingResponse {
+    let fields: HeaderFields = ["Cache-Control": "max-age=600", "ETag": tag, "Content-Length": "\(content.byteCount)"]
+    return IncomingResponse(head: ResponseHead(status: 200, fields: fields), body: body)
+  }
+
+  /// Returns a transport whose first body stops at a gate after some bytes.
+  private func transport(
+    stoppingAt gate: Gate, after byteCount: Int = 100_000, tag: String = "\"1\"",
+    then second: (@Sendable () async throws -> IncomingResponse)? = nil
+  ) -> ScriptedTransport {
+    ScriptedTransport { _, number in
+      if number == 1 {
+        return response(content.stream { if $0 >= byteCount { try await gate.pass() } }, tag: tag)
+      }
+      return try await second?() ?? response(content.stream(), tag: tag)
+    }
+  }
+
+  // Guarantee: a transfer without progress holds no later request.
+  //
+  //   request 1                     | request 2
+  //   ------------------------------+------------------
+  //   receives the head; gate       |
+  //                                 | sends, gets all
+  //   gets all                      |
+  @Test("A request does not join a transfer that makes no progress")
+  func later() async throws {
+    var options = CachingOptions()
+    options.coalescingTimeout = .zero
+    let fixture = Fixture(options: options, maximumBodyByteCount: 16 << 20)
+    let gate = Gate()
+    let transport = transport(stoppingAt: gate)
+    let first = try await fixture.client.respond(to: request(), over: transport)
+    let second = try await fixture.client.respond(to: request(), over: transport)
+    #expect(second.source == .miss)
+    #expect(transport.count == 2)
+    gate.open()
+    for body in [second.body, first.body] { #expect(try await content.check(body) == content.byteCount) }
+    #expect(transport.count == 2)
+  }
+
+  struct Stall {
+    let byteCount: Int
+    var tag = "\"1\""
+    var timeout: Duration?
+    var timeLimit: Duration?
+  }
+
+  // The time begins when the reader waits, so the follower joins before.
+  @Test(
+    "A reader that gets no bytes asks for the rest itself, and the transfer goes on",
+    arguments: [
+      Stall(byteCount: 0, tag: "W/\"1\"", timeout: .milliseconds(500)),
+      Stall(byteCount: 100_000, timeout: .milliseconds(500)),
+      Stall(byteCount: 100_000, timeLimit: .seconds(1)),
+      Stall(byteCount: 2_000_000, timeLimit: .seconds(1)),
+    ])
+  func rest(stall: Stall) async throws {
+    var options = CachingOptions()
+    options.coalescingTimeout = stall.timeout
+    try await withDiskCache(diskCapacity: 64 << 20, caching: options) { cache in
+      let client = CachingClient(cache)
+      let gate = Gate()
+      let transport = transport(stoppingAt: gate, after: stall.byteCount, tag: stall.tag)
+      let leader = try await client.respond(to: request(), over: transport)
+      let follower = try await client.respond(to: request(timeLimit: stall.timeLimit), over: transport)
+      #expect(follower.source == .coalesced)
+      #expect(try await content.check(follower.body) == content.byteCount)
+      #expect(transport.count == 2)
+      gate.open()
+      #expect(try await content.check(leader.body) == content.byteCount)
+      #expect(leader.storage == .stored)
+    }
+  }
+
+  @Test("A reader that cannot get the rest itself goes on reading the transfer", arguments: [true, false])
+  func waitsOn(originFails: Bool) async throws {
+    // Without a time limit, so that a busy machine does not end the wait for the transfer.
+    var options = CachingOptions()
+    options.coalescingTimeout = .milliseconds(500)
+    let fixture = Fixture(options: options, maximumBodyByteCount: 16 << 20)
+    let gate = Gate()
+    let transport = transport(stoppingAt: gate) {
+      if originFails { throw Unreachable() }
+      return response(content.stream(), tag: "\"2\"")
+    }
+    let leader = try await fixture.client.respond(to: request(), over: transport)
+    let follower = try await fixture.client.respond(to: request(), over: transport)
+    #expect(follower.source == .coalesced)
+    async let byteCount = content.check(follower.body)
+    await until { transport.count == 2 }
+    gate.open()
+    #expect(try await byteCount == content.byteCount)
+    #expect(try await content.check(leader.body) == content.byteCount)
+    #expect(transport.count == 2)
+  }
+
+  @Test(
+    "A reader's own time limit ends its wait, also while it asks for the rest",
+    arguments: [("W/\"1\"", 1), ("\"1\"", 2)])
+  func timeLimit(tag: String, requestCount: Int) async throws {
+    let fixture = Fixture(maximumBodyByteCount: 16 << 20)
+    let (gate, hanging) = (Gate(), Gate())
+    let transport = transport(stoppingAt: gate, tag: tag) {
+      try await hanging.pass()
+      throw Unreachable()
+    }
+    let leader = try await fixture.client.respond(to: request(), over: transport)
+    let follower = try await fixture.client.respond(to: request(timeLimit: .milliseconds(200)), over: transport)
+    #expect(follower.source == .coalesced)
+    await #expect(throws: CachingClientError.timedOut) { try await content.check(follower.body) }
+    #expect(transport.count == requestCount)
+    gate.open()
+    #expect(try await content.check(leader.body) == content.byteCount)
+  }
+}
