@@ -39,6 +39,8 @@ package final class ClientState: Sendable {
   /// Keeps fetches in flight from storing their responses; see ``CachingClient/revokeStorePermits(isSoft:where:)``.
   package func revokeStorePermits(isSoft: Bool = false, where matches: (RequestKey) -> Bool) {
     inFlightFetches.revokePermits(isSoft: isSoft, where: matches)
+    // Afterwards, because a fetch that fails is recorded before it ends.
+    failingOrigins.revokePermits(isSoft: isSoft, where: matches)
   }
 }
 

@@ -8,15 +8,18 @@ import Testing
 
 @Suite("Parts of the caching client", .timeLimit(.minutes(1)))
 struct ClientPartTests {
+  private let url = RequestKey(urlString: "http://example.com/")!
+  private let permit = StorePermit(token: 0) { _ in .none }
+
   @Test("The time doubles with each failure of a probe, counts failures at the same time once, and is bounded")
   func durations() {
     let origins = FailingOrigins()
-    let key = FailingOrigins.Key.url(RequestKey(urlString: "http://example.com/")!)
+    let key = FailingOrigins.Key.url(url)
     let range: ClosedRange<Duration> = .seconds(1)...(.seconds(30))
     var now = MonotonicTime(nanoseconds: 1_000_000_000_000)
     #expect(origins.failure(of: key, at: now) == nil)
     for expected in [1, 2, 4, 8, 16, 30, 30] {
-      for _ in 0..<5 { origins.recordFailure(.status(503), of: key, range: range, at: now) }
+      for _ in 0..<5 { origins.recordFailure(.status(503), of: key, at: url, permit, range: range, at: now) }
       #expect(origins.failure(of: key, at: now + .milliseconds(expected * 1000 - 1)) == .status(503))
       now = now + .seconds(expected)
       // One request asks, and the others are held off.
@@ -28,7 +31,7 @@ struct ClientPartTests {
     #expect(origins.failure(of: key, at: now) == nil)
     origins.recordSuccess(of: [key])
     #expect(origins.failure(of: key, at: now) == nil)
-    origins.recordFailure(.unreachable, of: key, range: range, at: now)
+    origins.recordFailure(.unreachable, of: key, at: url, permit, range: range, at: now)
     #expect(origins.failure(of: key, at: now + .seconds(1)) == nil)
   }
 
@@ -38,12 +41,14 @@ struct ClientPartTests {
     let now = MonotonicTime(nanoseconds: 1)
     func key(_ number: Int) -> FailingOrigins.Key { .url(RequestKey(urlString: "http://example.com/\(number)")!) }
     for number in 0..<5_000 {
-      origins.recordFailure(.unreachable, of: key(number), range: .seconds(60)...(.seconds(60)), at: now)
+      origins.recordFailure(
+        .unreachable, of: key(number), at: url, permit, range: .seconds(60)...(.seconds(60)), at: now)
     }
     #expect((0..<5_000).count { origins.failure(of: key($0), at: now) != nil } == 1_024)
     // Those whose time is over are forgotten first.
     let later = now + .seconds(600)
-    origins.recordFailure(.unreachable, of: key(9_999), range: .seconds(60)...(.seconds(60)), at: later)
+    origins.recordFailure(
+      .unreachable, of: key(9_999), at: url, permit, range: .seconds(60)...(.seconds(60)), at: later)
     #expect((0..<5_000).count { origins.failure(of: key($0), at: now) != nil } == 0)
   }
 

@@ -1,5 +1,6 @@
 import CacheModel
 import CachingClient
+import CachingStorage
 import FoundationEssentials
 import HTTPCaching
 import Synchronization
@@ -178,6 +179,38 @@ struct SlowOriginTests {
       await fixture.client.finishBackgroundWork()
     }
     #expect(transport.count == 1)
+  }
+
+  @Test("After a soft purge a validation in the background goes past the hold-off, but not after one of another URL")
+  func softPurge() async throws {
+    var options = CachingOptions()
+    options.holdOff = .seconds(3600)...(.seconds(3600))
+    let clock = ManualClock()
+    try await withDiskCache(clock: clock, caching: options) { cache in
+      let client = CachingClient(cache)
+      let transport = ScriptedTransport { _, number in
+        guard number == 1 else { throw Unreachable() }
+        let fields: HeaderFields = ["Cache-Control": "max-age=60, stale-while-revalidate=600", "Date": clock.field]
+        return IncomingResponse(
+          head: ResponseHead(status: 200, fields: fields), body: ResponseBodyStream(Data("a".utf8)))
+      }
+      func expectStale(afterRequests count: Int, _ location: SourceLocation = #_sourceLocation) async throws {
+        let source = try await client.respond(to: get(), over: transport).source
+        #expect(source == .stale, sourceLocation: location)
+        await client.finishBackgroundWork()
+        #expect(transport.count == count, sourceLocation: location)
+      }
+      let other = URL(string: "http://example.com/other")!
+      _ = try await client.respond(to: get(), over: transport).text()
+      clock.advance(by: 70)
+      for _ in 0..<2 { try await expectStale(afterRequests: 2) }
+      for count in 3...4 {
+        _ = try await cache.purge(.url(get().head.url), mode: .soft)
+        for _ in 0..<2 { try await expectStale(afterRequests: count) }
+        _ = try await cache.purge(.url(other), mode: .soft)
+        try await expectStale(afterRequests: count)
+      }
+    }
   }
 
   @Test("A change of the system clock neither lengthens nor ends a hold-off", arguments: [-1_000_000.0, 60])

@@ -86,24 +86,51 @@ struct FailingOriginTests {
     }
   }
 
+  /// The cache or process that purges.
+  private enum Purger: CaseIterable {
+    case cache, cacheWithoutStore, secondCache, process
+
+    func purge(_ url: URL, in fixture: CacheFixture) async throws {
+      switch self {
+      case .cache, .cacheWithoutStore: _ = try await fixture.cache.purge(.url(url), mode: .soft)
+      case .secondCache:
+        let second = try LMDBURLCache(directory: fixture.directory, memoryCapacity: 0, diskCapacity: 16 << 20)
+        _ = try await second.purge(.url(url), mode: .soft)
+      case .process:
+        await #expect(processExitsWith: .success) { [path = fixture.directory.path as String] in
+          try CacheDirectory(existingAt: URL(fileURLWithPath: path)).remove(.all, mode: .soft)
+        }
+      }
+    }
+  }
+
   @Test(
-    "A request after a soft purge asks an origin that failed before, and a failure then counts", arguments: Way.allCases
-  )
-  private func softPurge(way: Way) async throws {
-    let isDead = Atomic(false)
-    try await withCache { options in
+    "After a soft purge the origin is asked, and held off again if it still fails",
+    arguments: Way.allCases.map { ($0, Purger.cache) } + Purger.allCases.dropFirst().map { (Way.data, $0) })
+  private func softPurge(way: Way, purger: Purger) async throws {
+    enum Origin: Int { case old, dead, new }
+    let state = Atomic(Origin.old.rawValue)
+    try await withCache(disk: purger == .cacheWithoutStore ? 0 : 16 << 20) { options in
       options.caching.holdOff = .seconds(600)...(.seconds(600))
     } origin: { _ in
-      isDead.load(ordering: .relaxed) ? Reply(503, [], "dead") : Reply(200, Self.storable, "old")
+      switch Origin(rawValue: state.load(ordering: .relaxed)) {
+      case .old: Reply(200, Self.storable, "old")
+      case .new: Reply(200, Self.storable, "new")
+      default: Reply(503, [], "dead")
+      }
     } _: { fixture, origin in
       let url = origin.url("/page")
       try await expect("old", way, url, fixture.cache)
-      isDead.store(true, ordering: .relaxed)
+      state.store(Origin.dead.rawValue, ordering: .relaxed)
       for _ in 0..<3 { try await expect("old", way, url, fixture.cache) }
       #expect(origin.requestCount == 2)
-      try await fixture.cache.purge(.url(url), mode: .soft)
+      try await purger.purge(url, in: fixture)
       for _ in 0..<3 { try await expect("old", way, url, fixture.cache) }
       #expect(origin.requestCount == 3)
+      state.store(Origin.new.rawValue, ordering: .relaxed)
+      try await purger.purge(url, in: fixture)
+      try await expect("new", way, url, fixture.cache)
+      #expect(origin.requestCount == 4)
     }
   }
 

@@ -81,7 +81,7 @@ extension CachingClient {
   /// Returns the stored response if the origin has failed a moment ago, so that it is not asked again yet.
   func heldOffResponse(_ plan: Plan) -> Response? {
     guard plan.staleOnError != nil, options.holdOff != nil,
-      let failure = presentFailure(plan.key, plan.coalescingKey, isAfterPurge: plan.isAfterSoftPurge),
+      let failure = presentFailure(plan.key, plan.coalescingKey, isSoftPurged: plan.isSoftPurged),
       let response = staleResponse(plan, after: failure, isRemoved: false, because: .heldOff)
     else { return nil }
     counters.activity.add(1, .heldOff)
@@ -95,16 +95,16 @@ extension CachingClient {
     else { return }
     // A 500 may concern one user, or the content of one query. The other failures are those of the server.
     let key = failure == .status(500) ? FailingOrigins.Key.requests(plan.coalescingKey) : .url(plan.key)
-    state.failingOrigins.recordFailure(failure, of: key, range: range, isAfterPurge: plan.isAfterSoftPurge)
+    state.failingOrigins.recordFailure(failure, of: key, at: plan.key, fetch.permit, range: range)
   }
 
   /// The failure because of which requests for a URL, or those that share a fetch, do not ask the origin now.
   private func presentFailure(
-    _ url: RequestKey, _ requests: CoalescingKey, isAfterPurge: Bool
+    _ url: RequestKey, _ requests: CoalescingKey, isSoftPurged: Bool
   ) -> StaleOnError.Failure? {
     guard !state.failingOrigins.isEmpty else { return nil }
-    return state.failingOrigins.failure(of: .url(url), isAfterPurge: isAfterPurge)
-      ?? state.failingOrigins.failure(of: .requests(requests), isAfterPurge: isAfterPurge)
+    return state.failingOrigins.failure(of: .url(url), isSoftPurged: isSoftPurged)
+      ?? state.failingOrigins.failure(of: .requests(requests), isSoftPurged: isSoftPurged)
   }
 
   /// Waits for another request's fetch.
@@ -222,8 +222,8 @@ extension CachingClient {
     let request = request.unconditional
     guard let key = request.fetchKey else { return }
     let coalescingKey = CoalescingKey(request.identity ?? key, of: request.head)
-    let isAfterPurge = entry.freshness.flags.contains(.softPurged)
-    guard options.holdOff == nil || presentFailure(key, coalescingKey, isAfterPurge: isAfterPurge) == nil else {
+    let isSoftPurged = entry.freshness.flags.contains(.softPurged)
+    guard options.holdOff == nil || presentFailure(key, coalescingKey, isSoftPurged: isSoftPurged) == nil else {
       return
     }
     let started = inFlightFetches.startInBackground(coalescingKey, of: key, since: start, now: clock()) {

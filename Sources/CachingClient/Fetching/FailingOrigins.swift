@@ -23,8 +23,10 @@ final class FailingOrigins: Sendable {
     /// Whether a request asks the origin after ``end``. If it ends without a result, another one asks after
     /// ``duration``.
     var isProbed = false
-    /// Whether the request that failed asked for a response that a soft purge had made stale.
-    var isAfterPurge = false
+    /// The key of the URL, by which removals find the failure.
+    let url: RequestKey
+    /// The permit of the fetch that failed. A removal since then revokes it.
+    let permit: StorePermit
   }
 
   /// The maximum number of keys. Beyond it, one of them is forgotten, and the origin is asked at once.
@@ -42,28 +44,33 @@ final class FailingOrigins: Sendable {
   /// The first request after the end of the time asks. Others are held off for as long again, or until it has failed or
   /// succeeded.
   ///
-  /// - Parameter isAfterPurge: Whether a soft purge has made the stored response stale. If that was after the failure,
-  ///   the request asks.
-  func failure(of key: Key, isAfterPurge: Bool = false, at now: MonotonicTime = .now) -> StaleOnError.Failure? {
+  /// - Parameter isSoftPurged: Whether a soft purge covers the stored response. If there was one since the failure, the
+  ///   request asks.
+  func failure(of key: Key, isSoftPurged: Bool = false, at now: MonotonicTime = .now) -> StaleOnError.Failure? {
     guard !isEmpty else { return nil }
-    return holdOffs.withLock { holdOffs in
-      guard var holdOff = holdOffs[key], holdOff.isAfterPurge || !isAfterPurge else { return nil }
-      if now < holdOff.end { return holdOff.failure }
+    let present = holdOffs.withLock { holdOffs -> HoldOff? in
+      guard var holdOff = holdOffs[key] else { return nil }
+      if now < holdOff.end { return holdOff }
       holdOff.end = now + holdOff.duration
       holdOff.isProbed = true
       holdOffs[key] = holdOff
       return nil
     }
+    // Without the lock, because this asks the storage. The response's own mark excludes most removals that may cover
+    // its key but do not cover the response, such as those of a tag.
+    guard let present, !(isSoftPurged && present.permit.isRevoked) else { return nil }
+    return present.failure
   }
 
   /// Records that the origin has failed.
   ///
   /// - Parameters:
+  ///   - url: The key of the URL.
+  ///   - permit: The permit of the fetch that failed.
   ///   - range: The shortest and the longest time for which it is not asked again.
-  ///   - isAfterPurge: Whether a soft purge had made the stored response stale when the request was sent.
   func recordFailure(
-    _ failure: StaleOnError.Failure, of key: Key, range: ClosedRange<Duration>, isAfterPurge: Bool = false,
-    at now: MonotonicTime = .now
+    _ failure: StaleOnError.Failure, of key: Key, at url: RequestKey, _ permit: StorePermit,
+    range: ClosedRange<Duration>, at now: MonotonicTime = .now
   ) {
     holdOffs.withLock { holdOffs in
       var duration = max(range.lowerBound, .zero)
@@ -75,8 +82,17 @@ final class FailingOrigins: Sendable {
         if holdOffs.count >= Self.maximumCount { holdOffs.remove(at: holdOffs.startIndex) }
       }
       holdOffs[key] = HoldOff(
-        failure: failure, duration: duration, end: now + duration, isAfterPurge: isAfterPurge)
+        failure: failure, duration: duration, end: now + duration, url: url, permit: permit)
       count.store(holdOffs.count, ordering: .relaxed)
+    }
+  }
+
+  /// Revokes the permits of the fetches that failed, for matching URLs. Soft purges of a storage without removal tokens
+  /// are known by this alone.
+  func revokePermits(isSoft: Bool, where matches: (RequestKey) -> Bool) {
+    guard !isEmpty else { return }
+    for holdOff in holdOffs.withLock({ Array($0.values) }) where matches(holdOff.url) {
+      holdOff.permit.revoke(isSoft: isSoft)
     }
   }
 

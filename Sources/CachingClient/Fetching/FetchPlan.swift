@@ -53,7 +53,7 @@ package final class FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendabl
   var outgoing: OutgoingRequest { request.outgoing(conditional: conditional) }
 
   /// Whether a soft purge has made the stored response stale.
-  var isAfterSoftPurge: Bool { entry?.freshness.flags.contains(.softPurged) == true }
+  var isSoftPurged: Bool { entry?.freshness.flags.contains(.softPurged) == true }
 
   /// Whether the request is for the missing range of an incomplete response.
   var isCompletion: Bool { conditional.contains("If-Range") }

@@ -70,6 +70,6 @@ extension CachingClient {
   ///     fails.
   ///   - matches: Returns whether to revoke the permit for a cache key. The default is all keys.
   public func revokeStorePermits(isSoft: Bool = false, where matches: (RequestKey) -> Bool = { _ in true }) {
-    inFlightFetches.revokePermits(isSoft: isSoft, where: matches)
+    state.revokeStorePermits(isSoft: isSoft, where: matches)
   }
 }
