@@ -262,7 +262,7 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
       ) { varyKey(of: plan.request, by: $0) }
       switch role {
       case .wait(let fetch):
-        do { _ = try await outcome(of: fetch, plan, until: &deadline) { _ in true } } catch let error
+        do { _ = try await outcome(of: fetch, plan, until: &deadline, canUse: nil) } catch let error
           as CachingClientError
         {
           if let deadline, deadline <= .now { throw error }

@@ -61,8 +61,8 @@ public struct CachingOptions: Sendable, Hashable {
   /// origin itself; ten seconds by default, `nil` for its own time limit alone.
   ///
   /// A request with a shorter time limit waits for half of that limit. Later requests do not join such a fetch. A
-  /// request that reads along a body which no longer arrives asks for the rest, if it has no bytes yet or the body has a
-  /// strong entity tag.
+  /// request that reads along a body which no longer arrives asks for the rest, if it has no bytes yet or the body has
+  /// a strong entity tag.
   public var coalescingTimeout: Duration? = .seconds(10)
   /// How long a transfer may wait for the storage in all, and for an eighth of its own time; one second by default.
   /// Then its body is not stored.

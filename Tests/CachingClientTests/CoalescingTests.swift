@@ -98,6 +98,36 @@ struct CoalescingTests {
     #expect(texts == ("1", "1", "2"))
   }
 
+  @Test("Without a lease, a request waits for the end of a large body without looking up again and again")
+  func largeBodyWithoutLease() async throws {
+    let deadline = LeaseDeadline()
+    let lookupCount = Atomic(0)
+    let storage = MemoryStorage(keeps: false, whenLooked: { lookupCount.add(1, ordering: .relaxed) })
+    let client = CachingClient(
+      storage: storage, options: CachingOptions(), lease: deadline.lease, layer: nil, bodyLimit: { .max },
+      clock: { Date() })
+    let gate = Gate(), open = Gate()
+    open.open()
+    let transport = ScriptedTransport { _, number in
+      let chunks = number == 1 ? ["first", " and last"] : ["\(number)"]
+      return IncomingResponse(
+        head: ResponseHead(status: 200, fields: HeaderFields([fresh])), body: .chunks(chunks, behind: [open, gate]))
+    }
+    var request = get()
+    request.readsBodyInPieces = true
+    let first = try await client.respond(to: request, over: transport)
+    deadline.end()
+    async let later = client.respond(to: request, over: transport).text()
+    await until { client.statistics.waiting == 1 }
+    let before = lookupCount.load(ordering: .relaxed)
+    for _ in 0..<1000 { await Task.yield() }
+    #expect(lookupCount.load(ordering: .relaxed) == before)
+    gate.open()
+    #expect(try await first.text() == "first and last")
+    #expect(try await later == "2")
+    #expect(transport.count == 2)
+  }
+
   // Guarantee: a request does not fetch if another fetch has stored the response since its lookup.
   //
   //   request                     | other

@@ -39,8 +39,8 @@ final class InFlightFetch: Sendable {
   }
 
   private struct Follower {
-    /// Returns whether the follower can use a response with this head.
-    let canUse: @Sendable (CacheableResponse) -> Bool
+    /// Returns whether the follower can use a response with this head; nil if it only waits for the end.
+    let canUse: (@Sendable (CacheableResponse) -> Bool)?
     /// Whether the follower wants the body as it arrives.
     let readsAlong: Bool
     /// How long it waits for the next bytes of a body that it reads along.
@@ -230,9 +230,10 @@ final class InFlightFetch: Sendable {
   ///   - readsAlong: Whether the request wants the body as it arrives.
   ///   - limits: How long the request waits for the next bytes of a body that it reads along.
   ///   - canUse: Returns whether the request can use a response with this head. If not, it does not wait for the body.
+  ///     Nil to wait for the end of the fetch and use no response.
   ///   - whenWaiting: Called after the request is registered as a follower. Not called if it need not wait.
   func outcome(
-    number: UInt64, readsAlong: Bool, limits: WaitLimits, canUse: @escaping @Sendable (CacheableResponse) -> Bool,
+    number: UInt64, readsAlong: Bool, limits: WaitLimits, canUse: (@Sendable (CacheableResponse) -> Bool)?,
     whenWaiting: () -> Void
   ) async throws -> Outcome {
     try await withTaskCancellationHandler {
@@ -355,7 +356,7 @@ final class InFlightFetch: Sendable {
       state.head = head
       return state.followers
     }
-    for (number, follower) in waiting where !follower.canUse(head) {
+    for (number, follower) in waiting where follower.canUse?(head) == false {
       resume(number, with: .success(.notShareable(variant: head.vary)))
     }
   }
@@ -379,8 +380,8 @@ final class InFlightFetch: Sendable {
         let follower = state.followers[number]
         return (follower, follower.flatMap { state.arrivingBody($0.readsAlong) })
       }
-      guard let follower else { continue }
-      if !follower.canUse(head) {
+      guard let follower, let canUse = follower.canUse else { continue }
+      if !canUse(head) {
         resume(number, with: .success(.notShareable(variant: head.vary)))
       } else if let arriving {
         // While it is a follower and then a reader, the fetch is not cancelled for want of both.

@@ -184,11 +184,12 @@ extension CachingClient {
   ///   - deadline: The time at which the request times out unless the fetch makes progress, which advances it. Nil
   ///     before the first wait of a request: time spent waiting counts towards the request's own time limit.
   ///   - canUse: Returns whether the request can use a response with this head. If not, it does not wait for the body.
+  ///     Nil to wait for the end of the fetch and use no response.
   /// - Throws: ``CachingClientError/timedOut`` if the fetch makes no progress until the deadline, or for
   ///   ``/HTTPCaching/CachingOptions/coalescingTimeout``; `CancellationError`.
   func outcome(
     of fetch: InFlightFetch, _ plan: Plan, until deadline: inout ContinuousClock.Instant?,
-    canUse: @escaping @Sendable (CacheableResponse) -> Bool
+    canUse: (@Sendable (CacheableResponse) -> Bool)?
   ) async throws -> InFlightFetch.Outcome {
     var isCounted = false
     defer { if isCounted { counters.waiting.wrappingSubtract(1, ordering: .relaxed) } }
