@@ -20,15 +20,8 @@ SUITES = {
     "watched": "Hits while `urlcache log` records the requests",
 }
 
-SCOPES = {
-    "one key": "by key",
-    "since": "by date",
-    "group": "by cache group",
-    "tag": "by tag",
-    "prefix": "by URL prefix",
-    "host": "by host",
-    "all": "of everything",
-}
+# How names of this library's parts begin.
+OWN = ("ResponseStore", "LMDBURLCache", "CachingClient", "caching URLSession", "URLSession, caching")
 
 METRICS = {
     "first hit": "First hit after opening (verifies checksums)",
@@ -38,6 +31,10 @@ METRICS = {
     "hits as values": "Hits of 1 KB in memory as values",
     "processor time of a hit as a value": "CPU time of a hit as a value",
     "hit, during writes": "Hit, during writes",
+    "call, p50": "Purge call, p50 of each scope",
+    "call, p99": "Purge call, p99 of each scope",
+    "soft call, p50": "Soft purge call, p50 of each scope",
+    "soft call, p99": "Soft purge call, p99 of each scope",
     "cachedResponse": "`cachedResponse(for:)`",
     "cachedResponse, 2 threads": "`cachedResponse(for:)`, 2 threads",
     "load": "Load",
@@ -66,7 +63,6 @@ METRICS = {
     "requests": "Requests",
     "p50": "Latency, p50",
     "p99": "Latency, p99",
-    "p99.9": "Latency, p99.9",
     "requests at the origin": "Origin requests",
     "misses": "Misses",
     "processor time": "CPU time",
@@ -126,7 +122,6 @@ METRICS = {
 IMPLEMENTATIONS = {
     "raw C, head then body": "C baseline",
     "raw C, head then body, one thread": "C baseline, 1 thread",
-    "raw C, head then body, fresh memory": "C baseline, newly allocated memory",
     "raw C, one get": "C, 1 get per hit",
     "raw C, pointers": "C, zero-copy",
     "raw C, same rows": "C baseline",
@@ -179,18 +174,12 @@ def metric(measure):
     """The label of a measure."""
     if measure in METRICS:
         return METRICS[measure]
-    found = re.fullmatch(r"(disk|time), (\d+)% written", measure)
-    if found:
-        return f"{'Disk usage' if found[1] == 'disk' else 'Write time'}, {found[2]}% written"
     found = re.fullmatch(r"evict (\d+)%", measure)
     if found:
         return f"Eviction of {found[1]}% by a lower capacity"
     found = re.fullmatch(r"since, (\d+)%", measure)
     if found:
         return f"Purge by date, {found[1]}% of the entries"
-    found = re.fullmatch(r"(soft, )?(.+), (p50|p99)", measure)
-    if found and found[2] in SCOPES:
-        return f"{'Soft purge' if found[1] else 'Purge'} {SCOPES[found[2]]}, {found[3]}"
     found = re.fullmatch(r"open (.+)", measure)
     if found:
         return f"Opening {found[1]}"
@@ -213,6 +202,11 @@ def entry_count(scenario):
 def scenario(name):
     """The label of a scenario: "1 KB x 1,000" is "1 KB × 1,000 entries"."""
     return re.sub(r" x ([\d,]*\d)", r" × \1 entries", name)
+
+
+def is_own(peer):
+    """Whether a row is of this library, and not of another implementation."""
+    return peer.startswith(OWN)
 
 
 def implementation(peer):

@@ -7,7 +7,7 @@ import math
 import os
 from html import escape
 
-from labels import entry_count, implementation
+from labels import entry_count, implementation, is_own
 
 OWN, OWN_VARIANT, BASELINE, OTHER = "#c2410c", "#f2a679", "#475569", "#a8b3c2"
 TEXT, MUTED, GRID = "#1f2937", "#5b6675", "#e3e7ec"
@@ -90,10 +90,6 @@ SHORT = {
 def plain(peer):
     """A short label of an implementation, without Markdown."""
     return SHORT.get(peer, implementation(peer)).replace("`", "")
-
-
-def is_own(peer):
-    return peer.startswith(("ResponseStore", "LMDBURLCache")) or peer == "URLSession, caching"
 
 
 def color(peer, variants):

@@ -2,11 +2,8 @@
 """Draws the charts and writes the tables of RESULTS.md between its markers.
 
 Usage: report.py RESULTS.json FOLDER     FOLDER has RESULTS.md and gets results.json and Plots/*.svg
-
-Keeps the results in FOLDER/results.json of suites that this run did not measure.
 """
 
-import glob
 import json
 import os
 import sys
@@ -17,34 +14,8 @@ from targets import targets
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 HERE = os.path.dirname(os.path.abspath(__file__))
-# The chart of the article "Sizing".
-GROWTH_CHART = "Sources/LMDBURLCache/LMDBURLCache.docc/Resources/scale-growth.svg"
-OWN = ("ResponseStore", "LMDBURLCache")
-
-
-def runs(results):
-    """When and where each suite was measured."""
-    run = {"date": results["date"], "machine": results["machine"]}
-    return results.get("runs") or {row["suite"]: run for row in results["rows"]}
-
-
-def merge(new, old):
-    """Adds the old rows of the suites that are not in the new results, if the kind of run is the same."""
-    new["runs"] = runs(new)
-    if old["isQuick"] == new["isQuick"]:
-        new["rows"] = [row for row in old["rows"] if row["suite"] not in new["runs"]] + new["rows"]
-        new["runs"] = runs(old) | new["runs"]
-    return new
-
-
-def measured(results):
-    """A sentence for each day and machine."""
-    suites = {}
-    for suite, run in runs(results).items():
-        suites.setdefault((run["date"], run["machine"]), []).append(labels.SUITES.get(suite, suite))
-    if len(suites) == 1:
-        return [f"Measured on {date}: {machine}." for date, machine in suites]
-    return [f"- {', '.join(names)}: measured on {date}: {machine}." for (date, machine), names in suites.items()]
+# The chart of the article "Sizing", which shows the record.
+GROWTH_CHART = os.path.join(HERE, "..", "Sources/LMDBURLCache/LMDBURLCache.docc/Resources/scale-growth.svg")
 
 
 def table_row(*cells):
@@ -65,7 +36,7 @@ def tables(rows):
             metric, scenario = place if place != previous else ("", "")
             previous = place
             name = labels.implementation(row["peer"])
-            if row["peer"].startswith(OWN):
+            if labels.is_own(row["peer"]):
                 name = f"**{name}**"
             factor, unit = labels.quantity(row)
             least, median, most = (labels.number(row[key] * factor) for key in ("least", "median", "most"))
@@ -77,13 +48,14 @@ def tables(rows):
 
 def report(results, charts):
     """The generated part of RESULTS.md."""
-    text = [BEGIN, "", *measured(results)]
+    text = [
+        BEGIN, "", f"Commit {results['commit']}, measured on {results['date']}: {results['machine']}. Before the run, "
+        f"other programs used {labels.number(results['busyPercent'])}% of the processors."]
     if results["isQuick"]:
         text.append("A quick run: small sizes, few rounds.")
     text += ["", "## Targets", "", "| Metric | Scenario | Target | Measured | Met |", "|---|---|--:|--:|---|"]
-    # The report of one suite leaves out the targets of the others.
-    is_single = len({row["suite"] for row in results["rows"]}) == 1
-    text += [table_row(*target) for target in targets(results["rows"]) if not is_single or target.measured != "–"]
+    # Targets of suites that were not measured are left out.
+    text += [table_row(*target) for target in targets(results["rows"]) if target.measured != "–"]
     text += ["", "## Charts", ""]
     for title, name in charts:
         text += [f"![{title}](Plots/{name})", ""]
@@ -100,9 +72,6 @@ def main():
         results = json.load(file)
     if not results["rows"]:
         sys.exit(f"report: {source} has no row")
-    if os.path.exists(kept) and os.path.abspath(kept) != os.path.abspath(source):
-        with open(kept, encoding="utf-8") as file:
-            results = merge(results, json.load(file))
     with open(kept, "w", encoding="utf-8") as file:
         json.dump(results, file, indent=1, sort_keys=True)
         file.write("\n")
@@ -110,13 +79,8 @@ def main():
     plots = os.path.join(folder, "Plots")
     os.makedirs(plots, exist_ok=True)
     charts = draw_all(results["rows"], plots)
-    scale = os.path.join(HERE, "Scale")
-    if os.path.abspath(folder).startswith(scale):
-        rows = []
-        for name in glob.glob(os.path.join(scale, "**", "results.json"), recursive=True):
-            with open(name, encoding="utf-8") as file:
-                rows += json.load(file)["rows"]
-        draw_growth(rows, os.path.join(HERE, "..", GROWTH_CHART))
+    if os.path.abspath(folder) == HERE:
+        draw_growth(results["rows"], GROWTH_CHART)
     path = os.path.join(folder, "RESULTS.md")
     with open(path, encoding="utf-8") as file:
         before, _, rest = file.read().partition(BEGIN)

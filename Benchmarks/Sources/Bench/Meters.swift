@@ -152,3 +152,51 @@ final class PacedReader: Sendable {
     thread.wait()
   }
 }
+
+/// The peak of a process's resident memory since it was reset.
+struct MemoryPeak {
+  private let path: String
+  private let idle: Double
+
+  /// Resets the peak.
+  init(of process: String = "self") throws {
+    path = "/proc/\(process)"
+    let descriptor = open(path + "/clear_refs", O_WRONLY)
+    defer { close(descriptor) }
+    guard descriptor >= 0, write(descriptor, "5", 1) == 1 else { throw BenchError("clear_refs: \(errno)") }
+    idle = try Self.megabytes("VmRSS:", path)
+  }
+
+  func megabytesBeyond() throws -> Double { try Self.megabytes("VmHWM:", path) - idle }
+
+  private static func megabytes(_ name: String, _ path: String) throws -> Double {
+    let status = String(decoding: FileManager.default.contents(atPath: path + "/status") ?? Data(), as: UTF8.self)
+    let line = status.split(separator: "\n").first { $0.hasPrefix(name) }
+    guard let kilobytes = line.flatMap({ Double($0.filter(\.isNumber)) }) else { throw BenchError("no \(name)") }
+    return kilobytes * 1024 / 1e6
+  }
+}
+
+/// The time of all processors, in ticks of the kernel.
+struct ProcessorTicks {
+  private var total = 0
+  private var idle = 0
+
+  /// Reads `/proc/stat`. The counts are 0 without it.
+  init() {
+    let text = String(decoding: FileManager.default.contents(atPath: "/proc/stat") ?? Data(), as: UTF8.self)
+    // user, nice, system, idle, iowait, irq, softirq, steal
+    let fields = text.prefix { $0 != "\n" }.split(separator: " ").dropFirst().prefix(8).compactMap { Int($0) }
+    guard fields.count == 8 else { return }
+    (total, idle) = (fields.reduce(0, +), fields[3] + fields[4])
+  }
+
+  var busyPercent: Double { total > 0 ? Double(total - idle) / Double(total) * 100 : 0 }
+
+  static func - (later: Self, earlier: Self) -> Self {
+    var difference = later
+    difference.total -= earlier.total
+    difference.idle -= earlier.idle
+    return difference
+  }
+}

@@ -11,6 +11,9 @@ struct Row: Codable {
   var unit: String
   var median: Double
   var least: Double
+  /// A quarter of the rounds are below, a quarter above: how far medians differ without a cause.
+  var lowerQuartile: Double
+  var upperQuartile: Double
   var most: Double
   var rounds: Int
   /// Whether lower values are better.
@@ -21,9 +24,17 @@ struct Row: Codable {
 final class Report {
   private(set) var rows: [Row] = []
   let isQuick: Bool
+  /// The commit that is measured.
+  private let commit: String
+  /// The share of the processors that other programs used in the second before the run, in percent.
+  private let busyPercent: Double
 
-  init(isQuick: Bool) {
+  init(isQuick: Bool, commit: String) {
     self.isQuick = isQuick
+    self.commit = commit
+    let before = ProcessorTicks()
+    sleep(1)
+    busyPercent = (ProcessorTicks() - before).busyPercent
   }
 
   func add(
@@ -34,7 +45,8 @@ final class Report {
     let sorted = samples.sorted()
     let row = Row(
       suite: suite, measure: measure, scenario: scenario, peer: peer, unit: unit, median: median(sorted),
-      least: sorted[0], most: sorted[sorted.count - 1], rounds: sorted.count, lessIsBetter: lessIsBetter)
+      least: sorted[0], lowerQuartile: percentile(sorted, 0.25), upperQuartile: percentile(sorted, 0.75),
+      most: sorted[sorted.count - 1], rounds: sorted.count, lessIsBetter: lessIsBetter)
     rows.append(row)
     func column(_ text: String, _ width: Int) -> String {
       text.count < width ? text.padding(toLength: width, withPad: " ", startingAt: 0) : text
@@ -45,14 +57,17 @@ final class Report {
   }
 
   private struct Document: Codable {
-    var machine: String
+    var commit: String
     var date: String
+    var machine: String
+    var busyPercent: Double
     var isQuick: Bool
     var rows: [Row]
   }
 
   func write(to path: String) throws {
-    let document = Document(machine: Self.machine, date: Self.today, isQuick: isQuick, rows: rows)
+    let document = Document(
+      commit: commit, date: Self.today, machine: Self.machine, busyPercent: busyPercent, isQuick: isQuick, rows: rows)
     let encoder = JSONEncoder()
     encoder.outputFormatting = [.prettyPrinted, .sortedKeys]
     try encoder.encode(document).write(to: URL(fileURLWithPath: path))

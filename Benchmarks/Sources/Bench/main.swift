@@ -1,19 +1,19 @@
 import Foundation
 
 let usage = """
-  Usage: Bench [--quick] [--output FILE] [--scratch FOLDER] [SUITE...]
+  Usage: Bench [--quick] [--commit TEXT] [--output FILE] [--scratch FOLDER] [SUITE...]
 
-  Suites, all but scale, fleet, watched, sizes, profile, shared and large by default: \(Suite.allCases.map(\.rawValue).joined(separator: " "))
-  --entries COUNT is the number of entries for scale, and --tool FILE the built urlcache for scale and watched.
+  Suites, all but profile and shared by default: \(Suite.allCases.map(\.rawValue).joined(separator: " "))
+  --entries COUNT is the number of entries for scale, 100,000 and 1,000,000 by default, and --tool FILE the built urlcache for scale and watched.
 
   """
 
 enum Suite: String, CaseIterable {
-  case reads, sessions, writes, purge, evict, open, server, misses, memory, churn, scale, fleet, watched, sizes,
-    profile, shared, large
+  case reads, sessions, writes, purge, evict, open, server, misses, memory, churn, fleet, watched, sizes, large, scale,
+    profile, shared
 
-  /// The suites that run if none is named.
-  static let defaults = allCases.filter { ![.scale, .fleet, .watched, .sizes, .profile, .shared, .large].contains($0) }
+  /// The suites that run if none is named. The others measure parts of these.
+  static let defaults = allCases.filter { ![.profile, .shared].contains($0) }
 
   func run(_ report: Report, _ scratch: Scratch, _ scale: Scale.Options) async throws {
     switch self {
@@ -44,6 +44,7 @@ func run(_ words: [String]) async throws {
   var suites: [Suite] = []
   var output = "results.json"
   var folder = NSTemporaryDirectory()
+  var commit = "unknown"
   var isQuick = false
   var scale = Scale.Options()
   var rest = words[...]
@@ -53,21 +54,23 @@ func run(_ words: [String]) async throws {
   while let word = rest.popFirst() {
     switch word {
     case "--quick": isQuick = true
+    case "--commit": commit = rest.popFirst() ?? commit
     case "--output": output = rest.popFirst() ?? output
     case "--scratch": folder = rest.popFirst() ?? folder
-    case "--entries": scale.count = rest.popFirst().flatMap(Int.init) ?? scale.count
+    case "--entries": scale.counts = rest.popFirst().flatMap(Int.init).map { [$0] } ?? scale.counts
     case "--tool": scale.tool = rest.popFirst()
     default:
       guard let suite = Suite(rawValue: word) else { throw BenchError("there is no suite \(word)") }
       suites.append(suite)
     }
   }
-  let report = Report(isQuick: isQuick)
+  let report = Report(isQuick: isQuick, commit: commit)
   let scratch = try Scratch(below: folder)
   for suite in suites.isEmpty ? Suite.defaults : suites {
-    let rowCount = report.rows.count
+    let (rowCount, start) = (report.rows.count, now())
     try await suite.run(report, scratch, scale)
     if report.rows.count == rowCount { throw BenchError("the suite \(suite.rawValue) measured nothing") }
+    FileHandle.standardError.write(Data("Bench: \(suite.rawValue) took \((now() - start) / 1_000_000_000) s\n".utf8))
     // Write after each suite, so that its results survive if a later suite fails.
     try report.write(to: output)
   }

@@ -97,9 +97,8 @@ uint64_t raw_read(raw_store *store, raw_keys keys, const uint32_t *picks, size_t
     size_t filled = head.mv_size;
     uint64_t body_count = 0, copied = 0;
     if (!(record[record_flags] & 1)) memcpy(&body_count, record + body_byte_count, 8);
-    uint8_t *memory = copies == raw_copies_fresh ? malloc(head.mv_size + body_count) : reused;
     if (copies) {
-      memcpy(memory, record, head.mv_size);
+      memcpy(reused, record, head.mv_size);
     } else {
       touched += record[0];
     }
@@ -112,7 +111,7 @@ uint64_t raw_read(raw_store *store, raw_keys keys, const uint32_t *picks, size_t
         memcpy(chunk_bytes + 8, &number, 4);
         if (mdb_get(txn, store->bodies, &chunk_key, &chunk)) return 0;
         if (copies) {
-          memcpy(memory + filled, chunk.mv_data, chunk.mv_size);
+          memcpy(reused + filled, chunk.mv_data, chunk.mv_size);
         } else {
           touched += *(const uint8_t *)chunk.mv_data;
         }
@@ -121,8 +120,7 @@ uint64_t raw_read(raw_store *store, raw_keys keys, const uint32_t *picks, size_t
       }
     }
     total += filled;
-    keep(memory);
-    if (memory != reused) free(memory);
+    keep(reused);
     mdb_txn_reset(txn);
   }
   mdb_txn_abort(txn);

@@ -3,21 +3,15 @@ import ResponseStore
 
 /// Sustained eviction: writes 20 times the capacity, with sizes from 500 B to 2 MB on a logarithmic distribution.
 ///
-/// Measures dropped writes, the disk usage of the directory, and the time of each tenth.
+/// Measures dropped writes, the disk usage of the directory, and the time of the first and the last tenth.
 struct Churn {
   let report: Report
   let scratch: Scratch
 
-  /// A tenth of the bytes written after the first full capacity, before which nothing is evicted.
-  private struct Tenth {
-    /// The time in milliseconds per megabyte.
-    var cost: Double
-    /// The disk usage in percent of the capacity.
-    var disk: Double
-  }
-
   private struct Round {
-    var tenths: [Tenth] = []
+    /// The time in milliseconds per megabyte of each tenth of the bytes written after the first full capacity, before
+    /// which nothing is evicted.
+    var tenths: [Double] = []
     var mostDisk = 0.0
     var statistics: StoreStatistics
   }
@@ -29,17 +23,12 @@ struct Churn {
     func add(_ measure: String, unit: String, _ samples: [Double]) {
       report.add("churn", measure, scenario, "ResponseStore", unit: unit, samples)
     }
-    for index in rounds[0].tenths.indices {
-      let share = "\((index + 1) * 10)% written"
-      add("disk, \(share)", unit: "% of capacity", rounds.map { $0.tenths[index].disk })
-      add("time, \(share)", unit: "ms/MB", rounds.map { $0.tenths[index].cost })
-    }
     // Failures are summed over all rounds.
     add("stores refused", unit: "stores", [Double(rounds.reduce(0) { $0 + $1.statistics.droppedWrites })])
     add("map full retries", unit: "times", [Double(rounds.reduce(0) { $0 + $1.statistics.mapFullRetries })])
     add("disk at most", unit: "% of capacity", [rounds.reduce(0) { max($0, $1.mostDisk) }])
-    add("first tenth", unit: "ms/MB", rounds.compactMap(\.tenths.first?.cost))
-    add("last tenth", unit: "ms/MB", rounds.compactMap(\.tenths.last?.cost))
+    add("first tenth", unit: "ms/MB", rounds.compactMap(\.tenths.first))
+    add("last tenth", unit: "ms/MB", rounds.compactMap(\.tenths.last))
   }
 
   private func round(capacity: Int) throws -> Round {
@@ -53,7 +42,7 @@ struct Churn {
     var written = 0
     var index = 0
     var most = 0.0
-    var tenths: [Tenth] = []
+    var tenths: [Double] = []
     var start = now()
     var boundary = capacity
     while written < total {
@@ -67,7 +56,7 @@ struct Churn {
       try store.flush()
       let elapsed = Double(now() - start) / 1e6
       if boundary > capacity {
-        tenths.append(Tenth(cost: elapsed / Double(total - capacity) * 10 * 1e6, disk: disk()))
+        tenths.append(elapsed / Double(total - capacity) * 10 * 1e6)
       }
       boundary += (total - capacity) / 10
       start = now()

@@ -29,18 +29,20 @@ struct Misses {
   }
 
   private static let sizes: [(name: String, byteCount: Int)] = [
-    ("1 KB", 1 << 10), ("11 KB", 11 << 10), ("100 KB", 100 << 10),
+    ("1 KB", 1 << 10), ("11 KB", usualByteCount), ("100 KB", 100 << 10),
   ]
+  private static let usualByteCount = 11 << 10
 
   func run() async throws {
     let origin = try MissOrigin(folder: scratch.folder("misses"), sizes: Self.sizes.map(\.byteCount))
     defer { origin.stop() }
-    let callerCounts = report.isQuick ? [1, 64] : [1, 16, 64, 256]
     let seconds = report.isQuick ? 0.5 : 2.0
-    let rounds = report.isQuick ? 1 : 3
-    for isSecure in [false, true] {
-      for size in Self.sizes {
-        for callers in callerCounts {
+    let rounds = report.isQuick ? 1 : 5
+    for size in Self.sizes {
+      // The other sizes, and TLS, differ little by the number of callers.
+      let isUsual = size.byteCount == Self.usualByteCount
+      for callers in isUsual && !report.isQuick ? [1, 16, 64, 256] : [64] {
+        for isSecure in isUsual && callers == 64 ? [false, true] : [false] {
           try await compare(
             origin, origin.url(size.byteCount, isSecure: isSecure), callers: callers, seconds: seconds, rounds: rounds,
             scenario: "\(callers) \(callers == 1 ? "caller" : "callers"), \(size.name)\(isSecure ? ", TLS" : "")")
@@ -57,7 +59,7 @@ struct Misses {
     let callers = environment["CALLERS"].flatMap { Int($0) } ?? 64
     let seconds = environment["SECONDS"].flatMap { Double($0) } ?? 5
     let outcome = try await cached(
-      .curl(curlConfiguration(origin)), origin.url(11 << 10, isSecure: false), callers, seconds)
+      .curl(curlConfiguration(origin)), origin.url(Self.usualByteCount, isSecure: false), callers, seconds)
     let scenario = "\(callers) \(callers == 1 ? "caller" : "callers"), 11 KB"
     report.add(
       "profile", "misses", scenario, Peer.cache.rawValue, unit: "per second", [outcome.rate], lessIsBetter: false)

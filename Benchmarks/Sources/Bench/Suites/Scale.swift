@@ -7,7 +7,8 @@ import Synchronization
 /// Compared with SQLite and RocksDB, which delete the oldest entry for each one that they insert.
 struct Scale {
   struct Options {
-    var count = 1_000_000
+    /// The numbers of entries. Two of them show what grows with the number.
+    var counts = [100_000, 1_000_000]
     /// The built `urlcache`; nil omits the measurements of its commands.
     var tool: String?
   }
@@ -20,13 +21,16 @@ struct Scale {
   private static let entryByteCount = 2600
 
   func run() throws {
-    let count = report.isQuick ? 20_000 : options.count
-    try ScaleStore(
-      report: report, scratch: scratch, count: count, capacityByteCount: max(16 << 20, count * Self.entryByteCount),
-      tool: options.tool
-    ).run()
+    let counts = report.isQuick ? [20_000] : options.counts
+    for count in counts {
+      try ScaleStore(
+        report: report, scratch: scratch, count: count, capacityByteCount: max(16 << 20, count * Self.entryByteCount),
+        tool: options.tool
+      ).run()
+      try scratch.remove(scratch.path + "/scale")
+    }
     // More entries would take hours. The fixture has as many again, which replace the first ones.
-    let peerCount = min(count, 1_000_000)
+    let peerCount = min(counts.max() ?? 0, 1_000_000)
     let fixture = Fixture(count: 2 * peerCount, bodyByteCount: 1 << 10, isScattered: true)
     try peer(SQLitePeer(folder: scratch.folder("scale-sqlite"), fixture: fixture), peerCount) { peer, new, old in
       try peer.storeGroup(new)

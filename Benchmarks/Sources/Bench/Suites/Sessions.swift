@@ -8,12 +8,7 @@ struct Sessions {
   let scratch: Scratch
 
   func run() async throws {
-    try await run(count: 1_000, measuresLoads: report.isQuick)
-    if !report.isQuick { try await run(count: 10_000, measuresLoads: true) }
-  }
-
-  private func run(count: Int, measuresLoads: Bool) async throws {
-    let fixture = Fixture(count: count, bodyByteCount: 1 << 10)
+    let fixture = Fixture(count: report.isQuick ? 1_000 : 10_000, bodyByteCount: 1 << 10)
     let onDisk = try cache("disk", memoryCapacity: 0)
     let inMemory = try cache("memory", memoryCapacity: 256 << 20)
     let requests = (0..<fixture.count).map { FoundationPeer.request(fixture.url($0)) }
@@ -24,7 +19,7 @@ struct Sessions {
     }
     guard onDisk.flush(), inMemory.flush() else { throw BenchError("the cache could not be written") }
     lookups(fixture, requests, onDisk, inMemory)
-    if measuresLoads { try await loads(fixture, requests, inMemory) }
+    try await loads(fixture, requests, inMemory)
   }
 
   private func cache(_ name: String, memoryCapacity: Int) throws -> LMDBURLCache {

@@ -22,9 +22,7 @@ typedef enum {
   /* Read one byte of the header and of each body chunk. */
   raw_copies_none,
   /* Copy header and body into one reused buffer. */
-  raw_copies_reused,
-  /* Copy header and body into newly allocated memory, and free it. */
-  raw_copies_fresh
+  raw_copies_reused
 } raw_copies;
 
 /* Looks up key, header and body for each pick. Returns the number of bytes found, or 0 if a row is missing. */
