@@ -106,7 +106,7 @@ package final class RedisConnection: @unchecked Sendable {
       }
       try sendRaw(session.takeOutput())
     } catch {
-      // The alert tells the server why.
+      // The alert only tells the server why. If it cannot be sent, the error of the handshake is thrown all the same.
       try? sendRaw(session.takeOutput())
       let reason =
         switch error.code {
@@ -251,7 +251,7 @@ package final class RedisConnection: @unchecked Sendable {
 
   /// The error that the server sent before it closed the connection, for example because it has too many clients.
   private func refusal() -> RedisTierError? {
-    // Without it, the error of the socket says enough.
+    // If nothing can be received, the caller throws the error of the socket, which it has already.
     _ = try? receive()
     guard case .error(let text)? = exchange.replies.first else { return nil }
     return RedisTierError(reply: text)

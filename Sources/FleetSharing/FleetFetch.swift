@@ -218,7 +218,7 @@ struct FleetFetch: Sendable {
 final class HeldLock: Sendable {
   private let lock: SharedObjects.Lock
   private let objects: SharedObjects
-  private let renewal: Mutex<Task<Void, Never>?>
+  private let renewal: Mutex<Task<Void, any Error>?>
 
   init(_ lock: SharedObjects.Lock, _ objects: SharedObjects) {
     self.lock = lock
@@ -226,8 +226,11 @@ final class HeldLock: Sendable {
     let pause = min(objects.settings.fetchLockLease, .longest) * 3 / 10
     renewal = Mutex(
       Task {
-        // The sleep throws only when the task is cancelled, which ends the renewals.
-        while (try? await Task.sleep(for: pause)) != nil { await objects.renew(lock) }
+        // Cancellation ends the sleep, and with it the renewals.
+        while true {
+          try await Task.sleep(for: pause)
+          await objects.renew(lock)
+        }
       })
   }
 

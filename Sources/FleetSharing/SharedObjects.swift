@@ -159,8 +159,8 @@ final class SharedObjects: Sendable {
       return nil
     }
     if values[0] == .null { return .missing }
-    // A response that cannot be decoded counts as missing, for any reason.
-    guard let object = (try? SharedObject(values, key: key)) ?? nil else { return .corrupt }
+    // A reply of another type than the library writes is as corrupt as bytes that do not match their checksum.
+    guard let object = try? SharedObject(values, key: key) else { return .corrupt }
     return .object(object, timeToLive: timeToLive)
   }
 

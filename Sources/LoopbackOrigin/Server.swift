@@ -120,7 +120,7 @@ final class Server: Sendable {
       }
       socket.finish()
     } catch ConnectionEnd.malformed(let reason) {
-      // Ignore errors, because the client may be gone.
+      // If the client is gone, it needs no reply. The connection ends in any case.
       _ = try? send(Reply(400, [], reason).closing(), to: nil, on: socket)
       socket.finish()
     } catch ConnectionEnd.clientLeft {

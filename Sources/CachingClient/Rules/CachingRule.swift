@@ -229,8 +229,8 @@ extension CachingRule: Codable {
   private static func seconds(
     _ key: CodingKeys, _ name: String, _ container: KeyedDecodingContainer<CodingKeys>, orNever: Bool = false
   ) throws -> Double? {
-    // A value that is no number may be a text with a unit, which is read next and has an error of its own.
     guard try hasValue(key, name, container) else { return nil }
+    // A value that is no number is read as a text with a unit below. If it is no text either, that line throws.
     if let number = try? container.decode(Double.self, forKey: key) { return number }
     guard let text: String = try decode(key, name, container) else { return nil }
     if orNever, text == "never" { return .infinity }

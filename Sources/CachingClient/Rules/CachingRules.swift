@@ -117,7 +117,7 @@ extension CachingRules: Codable {
   /// - Throws: `DecodingError.dataCorrupted`, whose underlying error is a ``CachingRulesError``.
   public init(from decoder: any Decoder) throws {
     var rules: [CachingRule] = []
-    // The decoder's own error has words for programmers. This one says what to write.
+    // The decoder's error names types of Swift. The error below replaces it, and says what to write.
     guard var container = try? decoder.unkeyedContainer() else {
       throw CachingRulesError("the content is not a list", Self.form).decodingError(at: decoder.codingPath)
     }

@@ -63,7 +63,7 @@ public struct ReadAhead: Sendable {
   }
 
   private static func request(_ runs: [Range<Int>], _ environment: LMDBEnvironment) {
-    // Reading ahead only saves time.
+    // Reading ahead only saves time: without a descriptor, the pages are read when they are used.
     guard let descriptor = try? environment.dataDescriptor() else { return }
     for run in runs {
       let (start, count) = (run.lowerBound * environment.pageByteCount, run.count * environment.pageByteCount)

@@ -33,7 +33,8 @@ struct ResponseAttachment: Codable, Equatable {
   /// Decodes the attachment of a record; nil if there is none or it cannot be decoded.
   init?(bytes: [UInt8]?) {
     guard let bytes else { return nil }
-    // The bytes passed their checksum. If they cannot be decoded, a newer version of the library wrote them.
+    // The bytes passed their checksum, so a newer version of the library wrote them. Without an attachment the response
+    // is still right: its URL is that of the request, and `userInfo` is missing.
     guard let decoded = try? PropertyListDecoder().decode(Self.self, from: Data(bytes)) else { return nil }
     self = decoded
   }
@@ -41,7 +42,7 @@ struct ResponseAttachment: Codable, Equatable {
   var bytes: [UInt8]? {
     let encoder = PropertyListEncoder()
     encoder.outputFormat = .binary
-    // Never nil: strings, integers and data can always be encoded.
+    // Drops no error: strings, integers and data can always be encoded.
     return (try? encoder.encode(self)).map { [UInt8]($0) }
   }
 
@@ -52,12 +53,12 @@ struct ResponseAttachment: Codable, Equatable {
     let named = Dictionary(
       userInfo.compactMap { key, value in (key.base as? String).map { ($0, value) } }, uniquingKeysWith: { $1 })
     guard !named.isEmpty, PropertyListSerialization.propertyList(named, isValidFor: .binary) else { return nil }
-    // Never nil: the check above has passed.
+    // Drops no error: the check above has passed.
     return try? PropertyListSerialization.data(fromPropertyList: named, format: .binary, options: 0)
   }
 
   var userInfoDictionary: [AnyHashable: Any]? {
-    // As in ``init(bytes:)``, a newer version may have written another form.
+    // As in ``init(bytes:)``, a newer version may have written another form, and the response is right without it.
     userInfo.flatMap { try? PropertyListSerialization.propertyList(from: $0, format: nil) as? [String: Any] }
   }
 }

@@ -117,7 +117,7 @@ struct CachedLoad: Sendable {
     let stored = cache.client.storedResponse(to: hop.clientRequest, otherwise: &hop.lookup)
     if let stored, !mayGetMore(than: stored), stored.redirection(of: hop.clientRequest.head) == nil,
       let body = stored.body.bytes,
-      // On an error the load goes on as without this shortcut.
+      // On an error the load goes on as without this shortcut, and throws it from there.
       let response = try? FoundationResponse.response(for: stored, url: hop.clientRequest.head.url)
     {
       return (response, body)

@@ -159,7 +159,7 @@ private final class ResentTask: @unchecked Sendable {
   func response() async -> ResponseHead? {
     var pause = Duration.milliseconds(20)
     while isRunning {
-      // A cancelled sleep only polls earlier.
+      // The sleep throws only in a cancelled task, and the task that calls this is never cancelled.
       try? await Task.sleep(for: pause)
       pause = min(pause * 2, .seconds(5))
     }

@@ -153,7 +153,7 @@ struct Evictor: Sendable {
   /// Numbers for the log that show whether the map is full of records, or a reader pins its pages.
   private var pageNumbers: String {
     let mapPageCount = database.environment.information.mapByteCount / database.pageByteCount
-    // If the number cannot be read, show "?".
+    // The line is logged because of another error, and is useful without this number.
     let live = (try? space.livePageCount()).map { "\($0)" } ?? "?"
     let oldest = database.environment.oldestReaderTransactionID()
     return "\(live) of \(mapPageCount) pages in use; last commit \(database.environment.lastTransactionID), "

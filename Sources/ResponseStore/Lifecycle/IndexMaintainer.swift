@@ -152,7 +152,7 @@ struct IndexMaintainer: Sendable {
 
   private func replace(_ old: RecordIndex, with new: NewIndexFile) -> Bool {
     // Try again for the next records, without a pause: evicting others instead would outlast an error of the disk.
-    // An error counts as not done.
+    // On an error the old index remains in use.
     let isDone = try? database.write { (transaction) throws(LMDBError) in
       index.current === old && index.replace(with: new, transactionID: transaction.id)
     }

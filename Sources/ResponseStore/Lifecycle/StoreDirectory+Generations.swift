@@ -34,7 +34,7 @@ extension StoreDirectory {
   /// Writes the marker again if it was deleted.
   func restoreMarker() {
     guard isInPlace else { return }
-    // Without space for it, the data shows that the directory is this library's.
+    // If it cannot be written, the data file still shows that the directory is this library's.
     try? writeMarker()
   }
 

@@ -48,8 +48,9 @@ final class DiskSpace: Sendable {
 
   /// The capacity that a process has set last. This process applies it when it writes.
   ///
-  /// If it cannot be read, it counts as unchanged. Costs a read transaction.
+  /// Costs a read transaction.
   var storedCapacityByteCount: Int {
+    // If it cannot be read, it counts as unchanged. The next call reads it again.
     guard let counters = try? database.counters() else { return capacityByteCount }
     let capacity = Int(clamping: counters.capacityByteCount)
     return capacity >= ResponseStore.minimumCapacityByteCount ? capacity : capacityByteCount

@@ -76,7 +76,7 @@ final class FleetDemo {
   private func waitForMachines(_ console: FleetConsole) throws {
     let deadline = ContinuousClock.now + .seconds(20)
     while true {
-      // redis-server does not accept connections at once.
+      // redis-server does not accept connections at once, so errors count until the deadline only as "not yet".
       if let status = try? console.status(), status.machines.count == 3, status.isMature { return }
       guard ContinuousClock.now < deadline else { throw ToolError("The machines could not join the fleet") }
       usleep(20_000)

@@ -136,7 +136,7 @@ private struct WaitingReport {
   /// The machines that had not confirmed when a purge ended with an error.
   func unconfirmedText(after error: RedisTierError) -> String {
     guard error.code == .unconfirmed else { return "" }
-    // The purge may have ended before the first look at the machines. Without Redis, there is no later one.
+    // The purge may have ended before the first look at the machines. If Redis fails, the text shows the last look.
     let status = try? console.status()
     let machines = status.map { status in status.machines.filter { status.lag(of: $0) > 0 }.map(\.id) }
     guard let machines = machines ?? last?.machines, !machines.isEmpty else { return "" }
@@ -145,7 +145,7 @@ private struct WaitingReport {
 
   /// Returns the hosts of machines, and their IDs.
   private func names(_ machines: [String]) -> String {
-    // Without the names of the hosts, the IDs must do.
+    // Without the names of the hosts, the text shows the IDs.
     let known = (try? console.status())?.machines ?? []
     let hosts = Dictionary(known.map { ($0.id, $0.host) }) { first, _ in first }
     return machines.map { id in
