@@ -72,23 +72,29 @@ struct LargeBodyTests {
     return IncomingResponse(head: ResponseHead(status: 200, fields: HeaderFields(all)), body: body)
   }
 
+  /// The byte from which a request asks for the rest of a body; 0 if it asks for all of it.
+  private func start(of request: OutgoingRequest) -> Int {
+    request.head.fields["Range"].flatMap { Int($0.dropFirst("bytes=".count).dropLast()) } ?? 0
+  }
+
+  /// Returns the rest of a body, from a byte on.
+  private func rest(
+    of content: Content, from start: Int, pause: @escaping @Sendable (Int) async throws -> Void = { _ in }
+  ) -> IncomingResponse {
+    let fields: HeaderFields = [
+      "Cache-Control": "max-age=600", "ETag": "\"1\"", "Content-Length": "\(content.byteCount - start)",
+      "Content-Range": "bytes \(start)-\(content.byteCount - 1)/\(content.byteCount)",
+    ]
+    return IncomingResponse(
+      head: ResponseHead(status: 206, fields: fields),
+      body: content.stream(start..<content.byteCount, pause: pause))
+  }
+
   private func withCache(
     diskCapacity: Int = 64 << 20, maximumBodyByteCount: Int = .max, _ body: (ResponseCache) async throws -> Void
   ) async throws {
-    let directory = FileManager.default.temporaryDirectory.appending(path: "large-\(UUID().uuidString)")
-    defer {
-      // A leftover directory does no harm.
-      try? FileManager.default.removeItem(at: directory)
-    }
-    var options = ResponseCache.Options()
-    options.maximumStoredBodyByteCount = maximumBodyByteCount
-    // The test machine may be busy.
-    options.caching.storageWaitLimit = .seconds(60)
-    let cache = try ResponseCache(
-      directory: directory.path(), memoryCapacity: 1 << 20, diskCapacity: diskCapacity, options: options)
-    try await body(cache)
-    #expect(cache.flush())
-    #expect(try #require(cache.tiers.store).checkInvariants() == [])
+    try await withDiskCache(
+      memoryCapacity: 1 << 20, diskCapacity: diskCapacity, maximumBodyByteCount: maximumBodyByteCount, "", body)
   }
 
   // MARK: Storing
@@ -437,32 +443,16 @@ struct LargeBodyTests {
 
   // MARK: Parts
 
-  /// A transport that cuts the first transfer, and serves ranges afterwards.
-  private func cuttingTransport(_ content: Content, after byteCount: Int, tag: String = "\"1\"") -> ScriptedTransport {
-    ScriptedTransport { request, number in
-      guard number > 1 else {
-        let body = content.stream { if $0 > byteCount { throw Unreachable() } }
-        return response(body, [("ETag", tag)].filter { $0.1 != "\"1\"" })
-      }
-      guard let range = request.head.fields["Range"],
-        let start = Int(range.dropFirst("bytes=".count).dropLast()), range.hasSuffix("-")
-      else { return response(content.stream()) }
-      #expect(request.head.fields["If-Range"] == "\"1\"")
-      let fields: HeaderFields = [
-        "Cache-Control": "max-age=600", "ETag": "\"1\"", "Content-Length": "\(content.byteCount - start)",
-        "Content-Range": "bytes \(start)-\(content.byteCount - 1)/\(content.byteCount)",
-      ]
-      return IncomingResponse(
-        head: ResponseHead(status: 206, fields: fields), body: content.stream(start..<content.byteCount))
-    }
-  }
-
   @Test("A cut body with a strong validator is kept as a part, and the next request asks for the rest")
   func part() async throws {
     try await withCache { cache in
       let client = CachingClient(cache)
       let content = Self.content
-      let transport = cuttingTransport(content, after: 3 << 20)
+      let transport = ScriptedTransport { request, number in
+        guard number > 1 else { return response(content.stream { if $0 > 3 << 20 { throw Unreachable() } }) }
+        #expect(request.head.fields["If-Range"] == "\"1\"")
+        return rest(of: content, from: start(of: request))
+      }
       let first = try await client.respond(to: request(), over: transport)
       await #expect(throws: Unreachable.self) { _ = try await content.check(first.body) }
       let second = try await client.respond(to: request(), over: transport)
@@ -484,18 +474,10 @@ struct LargeBodyTests {
       let content = Self.content
       let starts = Mutex<[Int]>([])
       let transport = ScriptedTransport { request, _ in
-        let start =
-          request.head.fields["Range"].flatMap { Int($0.dropFirst("bytes=".count).dropLast()) } ?? 0
+        let start = start(of: request)
         starts.withLock { $0.append(start) }
-        let body = content.stream(start..<content.byteCount) {
-          if $0 >= start + 1_500_000 { throw Unreachable() }
-        }
-        guard start > 0 else { return response(body) }
-        let fields: HeaderFields = [
-          "Cache-Control": "max-age=600", "ETag": "\"1\"", "Content-Length": "\(content.byteCount - start)",
-          "Content-Range": "bytes \(start)-\(content.byteCount - 1)/\(content.byteCount)",
-        ]
-        return IncomingResponse(head: ResponseHead(status: 206, fields: fields), body: body)
+        let cut: @Sendable (Int) throws -> Void = { if $0 >= start + 1_500_000 { throw Unreachable() } }
+        return start > 0 ? rest(of: content, from: start, pause: cut) : response(content.stream(pause: cut))
       }
       for _ in 0..<3 {
         let response = try await client.respond(to: request(), over: transport)
@@ -521,13 +503,7 @@ struct LargeBodyTests {
         guard request.head.fields.contains("Range") else {
           return response(content.stream { if number == 1, $0 > 3 << 20 { throw Unreachable() } })
         }
-        let start = Int(request.head.fields["Range"]?.dropFirst("bytes=".count).dropLast() ?? "") ?? 0
-        let fields: HeaderFields = [
-          "Cache-Control": "max-age=600", "ETag": "\"1\"", "Content-Length": "\(content.byteCount - start)",
-          "Content-Range": "bytes \(start)-\(content.byteCount - 1)/\(content.byteCount)",
-        ]
-        return IncomingResponse(
-          head: ResponseHead(status: 206, fields: fields), body: content.stream { _ in throw Unreachable() })
+        return rest(of: content, from: start(of: request)) { _ in throw Unreachable() }
       }
       let first = try await client.respond(to: request(), over: transport)
       await #expect(throws: Unreachable.self) { _ = try await content.check(first.body) }

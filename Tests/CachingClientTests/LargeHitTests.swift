@@ -34,24 +34,14 @@ struct LargeHitTests {
     _ stored: IncomingResponse = response(), clock: ManualClock = ManualClock(),
     _ body: (ResponseCache, CachingClient<ResponseCache>) async throws -> Void
   ) async throws {
-    let directory = FileManager.default.temporaryDirectory.appending(path: "hits-\(UUID().uuidString)")
-    defer {
-      // A leftover directory does no harm.
-      try? FileManager.default.removeItem(at: directory)
+    try await withDiskCache(memoryCapacity: 128 << 20, diskCapacity: 160 << 20, clock: clock) { cache in
+      let client = CachingClient(cache)
+      let first = try await client.respond(to: get(Self.url), over: ScriptedTransport { _, _ in stored })
+      for try await _ in first.body {}
+      #expect(first.storage == .stored)
+      #expect(cache.flush())
+      try await body(cache, client)
     }
-    var options = ResponseCache.Options()
-    options.clock = { clock.now }
-    // The test machine may be busy.
-    options.caching.storageWaitLimit = .seconds(60)
-    let cache = try ResponseCache(
-      directory: directory.path(), memoryCapacity: 128 << 20, diskCapacity: 160 << 20, options: options)
-    let client = CachingClient(cache)
-    let first = try await client.respond(to: get(Self.url), over: ScriptedTransport { _, _ in stored })
-    for try await _ in first.body {}
-    #expect(first.storage == .stored)
-    #expect(cache.flush())
-    try await body(cache, client)
-    #expect(cache.flush())
   }
 
   private func check(_ body: ResponseBodyStream, pieceCount: Int = pieceCount) async throws {
@@ -119,30 +109,15 @@ struct LargeHitTests {
     }
   }
 
-  /// A storage over a cache, with the methods that a storage must have.
-  private struct WrappedStorage: ResponseStorage {
+  private struct Wrapper: WrappedCache {
     let base: ResponseCache
-
-    func lookup(_ request: CachingClientRequest, at key: RequestKey) -> CacheEntry? { base.lookup(request, at: key) }
-    func body(of entry: CacheEntry) -> Data { base.body(of: entry) }
-    func store(_ proposal: ProposedResponse, for request: CachingClientRequest) { base.store(proposal, for: request) }
-    func update(
-      _ entry: CacheEntry, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
-      for request: CachingClientRequest
-    ) { base.update(entry, fields: fields, freshness: freshness, askedAt: token, for: request) }
-    func remove(_ entry: CacheEntry, for request: CachingClientRequest) async {
-      await base.remove(entry, for: request)
-    }
-    func invalidate(
-      _ invalidation: StorageInvalidation, for request: CachingClientRequest, movingPast token: inout RemovalToken
-    ) async { await base.invalidate(invalidation, for: request, movingPast: &token) }
   }
 
   @Test("A storage over a cache delivers large bodies, too")
   func wrapped() async throws {
     let clock = ManualClock()
     try await withStored(clock: clock) { cache, _ in
-      let client = CachingClient(storage: WrappedStorage(base: cache), clock: { clock.now })
+      let client = CachingClient(storage: Wrapper(base: cache), clock: { clock.now })
       try await check(try #require(client.storedResponse(to: get(Self.url))).body)
       let range = try #require(client.storedResponse(to: get(Self.url, ["Range": "bytes=1048575-1048576"])))
       #expect(try await range.body.collect(upTo: 2) == Data([0, 1]))

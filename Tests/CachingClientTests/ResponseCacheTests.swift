@@ -288,7 +288,7 @@ struct ResponseCacheTests {
   // MARK: Removals by other processes
 
   /// A cache that another process changes before the record of a key space is stored.
-  private struct ChangedStorage: ResponseStorage, SharesClientState {
+  private struct ChangedStorage: WrappedCache, SharesClientState {
     let base: ResponseCache
     let clientState: ClientState
 
@@ -304,19 +304,6 @@ struct ResponseCacheTests {
         effectOfRemovals: { tiers.connection.possibleEffectOfRemovals(on: $0, since: &$1) })
     }
 
-    func lookup(_ request: CachingClientRequest, at key: RequestKey) -> CacheEntry? { base.lookup(request, at: key) }
-    func body(of entry: CacheEntry) -> Data { base.body(of: entry) }
-    func store(_ proposal: ProposedResponse, for request: CachingClientRequest) { base.store(proposal, for: request) }
-    func update(
-      _ entry: CacheEntry, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
-      for request: CachingClientRequest
-    ) { base.update(entry, fields: fields, freshness: freshness, askedAt: token, for: request) }
-    func remove(_ entry: CacheEntry, for request: CachingClientRequest) async {
-      await base.remove(entry, for: request)
-    }
-    func invalidate(
-      _ invalidation: StorageInvalidation, for request: CachingClientRequest, movingPast token: inout RemovalToken
-    ) async { await base.invalidate(invalidation, for: request, movingPast: &token) }
     var removalToken: RemovalToken { base.removalToken }
     func digest(_ bytes: UnsafeRawBufferPointer) -> String { base.digest(bytes) }
   }

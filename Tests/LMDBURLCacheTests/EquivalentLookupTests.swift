@@ -12,7 +12,7 @@ import Testing
 @Suite("Lookups for equivalent URLs in memory", .timeLimit(.minutes(1)))
 struct EquivalentLookupTests {
   /// The storage of a cache, which counts the lookups of records of equivalent URLs.
-  private final class CountingStorage: ResponseStorage, SharesClientState {
+  private final class CountingStorage: WrappedCache, SharesClientState {
     let base: ResponseCache
     private let counter = Atomic(0)
 
@@ -28,26 +28,6 @@ struct EquivalentLookupTests {
           return base.tiers.lookup(key) { _ in true }?.fields
         },
         effectOfRemovals: { _, _ in .none })
-    }
-
-    func lookup(_ request: CachingClientRequest, at key: RequestKey) -> CacheEntry? {
-      base.lookup(request, at: key)
-    }
-    func body(of entry: CacheEntry) -> Data { base.body(of: entry) }
-    func store(_ proposal: ProposedResponse, for request: CachingClientRequest) { base.store(proposal, for: request) }
-    func update(
-      _ entry: CacheEntry, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken,
-      for request: CachingClientRequest
-    ) {
-      base.update(entry, fields: fields, freshness: freshness, askedAt: token, for: request)
-    }
-    func remove(_ entry: CacheEntry, for request: CachingClientRequest) async {
-      await base.remove(entry, for: request)
-    }
-    func invalidate(
-      _ invalidation: StorageInvalidation, for request: CachingClientRequest, movingPast token: inout RemovalToken
-    ) async {
-      await base.invalidate(invalidation, for: request, movingPast: &token)
     }
   }
 

@@ -66,20 +66,33 @@ struct FailingOriginTests {
     }
   }
 
-  @Test("A dead origin gets one request in the time, and a purge goes past it", arguments: Way.allCases)
-  private func holdOff(way: Way) async throws {
-    let isDead = Atomic(false)
-    try await withCache { options in
+  /// Runs a test with a cache that holds off an origin after one failure. It has stored "old", and the origin is dead.
+  ///
+  /// - Parameter test: The last argument makes the origin send another text; it sends 503 for "dead".
+  private func withDeadOrigin(
+    _ way: Way, disk: Int = 16 << 20,
+    _ test: (CacheFixture, LoopbackOrigin, URL, (String) -> Void) async throws -> Void
+  ) async throws {
+    let text = Mutex("old")
+    try await withCache(disk: disk) { options in
       options.caching.holdOff = .seconds(600)...(.seconds(600))
     } origin: { _ in
-      isDead.load(ordering: .relaxed) ? Reply(503, [], "dead") : Reply(200, Self.storable, "old")
+      let text = text.withLock { $0 }
+      return text == "dead" ? Reply(503, [], text) : Reply(200, Self.storable, text)
     } _: { fixture, origin in
       let url = origin.url("/page")
       try await expect("old", way, url, fixture.cache)
-      isDead.store(true, ordering: .relaxed)
-      for _ in 0..<20 { try await expect("old", way, url, fixture.cache) }
+      text.withLock { $0 = "dead" }
+      for _ in 0..<3 { try await expect("old", way, url, fixture.cache) }
       #expect(origin.requestCount == 2)
-      #expect(fixture.cache.statistics.directory?.heldOffRequests == 19)
+      try await test(fixture, origin, url) { new in text.withLock { $0 = new } }
+    }
+  }
+
+  @Test("A dead origin gets one request in the time, and a purge goes past it", arguments: Way.allCases)
+  private func holdOff(way: Way) async throws {
+    try await withDeadOrigin(way) { fixture, origin, url, _ in
+      #expect(fixture.cache.statistics.directory?.heldOffRequests == 2)
       try await fixture.cache.purge(.url(url))
       try await expect("dead", way, url, fixture.cache)
       #expect(origin.requestCount == 3)
@@ -108,26 +121,11 @@ struct FailingOriginTests {
     "After a soft purge the origin is asked, and held off again if it still fails",
     arguments: Way.allCases.map { ($0, Purger.cache) } + Purger.allCases.dropFirst().map { (Way.data, $0) })
   private func softPurge(way: Way, purger: Purger) async throws {
-    enum Origin: Int { case old, dead, new }
-    let state = Atomic(Origin.old.rawValue)
-    try await withCache(disk: purger == .cacheWithoutStore ? 0 : 16 << 20) { options in
-      options.caching.holdOff = .seconds(600)...(.seconds(600))
-    } origin: { _ in
-      switch Origin(rawValue: state.load(ordering: .relaxed)) {
-      case .old: Reply(200, Self.storable, "old")
-      case .new: Reply(200, Self.storable, "new")
-      default: Reply(503, [], "dead")
-      }
-    } _: { fixture, origin in
-      let url = origin.url("/page")
-      try await expect("old", way, url, fixture.cache)
-      state.store(Origin.dead.rawValue, ordering: .relaxed)
-      for _ in 0..<3 { try await expect("old", way, url, fixture.cache) }
-      #expect(origin.requestCount == 2)
+    try await withDeadOrigin(way, disk: purger == .cacheWithoutStore ? 0 : 16 << 20) { fixture, origin, url, send in
       try await purger.purge(url, in: fixture)
       for _ in 0..<3 { try await expect("old", way, url, fixture.cache) }
       #expect(origin.requestCount == 3)
-      state.store(Origin.new.rawValue, ordering: .relaxed)
+      send("new")
       try await purger.purge(url, in: fixture)
       try await expect("new", way, url, fixture.cache)
       #expect(origin.requestCount == 4)

@@ -15,21 +15,17 @@ import Testing
 struct SharedResponseTests {
   @Test("A response that one machine has fetched is found by the others, with its age and validators")
   func sharedHit() async throws {
-    let fleet = try FleetFixture()
-    let url = fleet.origin.url("/a")
-    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
-    let body = try await one.get(url)
-    try await fleet.waitForObjects(1)
-    let (data, response) = try await other.cache.data(from: url)
-    #expect(String(decoding: data, as: UTF8.self) == body)
+    let shared = try await SharedPage()
+    let (data, response) = try await shared.other.cache.data(from: shared.url)
+    #expect(String(decoding: data, as: UTF8.self) == shared.body)
     let http = try #require(response as? HTTPURLResponse)
-    #expect(http.value(forHTTPHeaderField: "ETag") == "\"\(body)\"")
+    #expect(http.value(forHTTPHeaderField: "ETag") == "\"\(shared.body)\"")
     #expect(http.value(forHTTPHeaderField: "Age") != nil)
-    #expect(fleet.origin.requestCount == 1)
-    #expect(other.counts.sharedHits == 1)
+    #expect(shared.fleet.origin.requestCount == 1)
+    #expect(shared.other.counts.sharedHits == 1)
     #expect(response.cacheProvenance?.tier == .fleet && response.cacheProvenance?.storage == .stored)
     // It is stored there, too.
-    #expect(other.cache.isCached(url))
+    #expect(shared.other.cache.isCached(shared.url))
   }
 
   @Test("Tasks of sessions find shared responses, with a completion handler, too, and share theirs")
@@ -79,30 +75,40 @@ struct SharedResponseTests {
     #expect(fleet.origin.requestCount == 2)
   }
 
+  /// Two machines, of which the first has fetched a page and shared it.
+  private struct SharedPage {
+    let fleet: FleetFixture
+    let url: URL
+    let one, other: Machine
+    let body: String
+
+    init(_ configure: (inout RedisTier.Configuration) -> Void = { _ in }) async throws {
+      fleet = try FleetFixture(configure)
+      url = fleet.origin.url("/dir/a")
+      (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
+      body = try await one.get(url)
+      try await fleet.waitForObjects(1)
+    }
+  }
+
   @Test("A shared response that a purge covers is not used", arguments: PurgeTests.scopes.indices)
   func purged(_ kind: Int) async throws {
-    let fleet = try FleetFixture()
-    let url = fleet.origin.url("/dir/a")
-    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
-    let before = try await one.get(url)
-    try await fleet.waitForObjects(1)
-    try await one.cache.purge(PurgeTests.scopes[kind](url))
-    #expect(try await other.get(url) != before)
-    #expect(fleet.origin.requestCount == 2)
+    let shared = try await SharedPage()
+    try await shared.one.cache.purge(PurgeTests.scopes[kind](shared.url))
+    #expect(try await shared.other.get(shared.url) != shared.body)
+    #expect(shared.fleet.origin.requestCount == 2)
   }
 
   @Test("A purge keeps shared responses that it does not cover")
   func uncovered() async throws {
-    let fleet = try FleetFixture()
-    let url = fleet.origin.url("/dir/a")
-    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
-    let before = try await one.get(url)
-    try await fleet.waitForObjects(1)
-    try await one.cache.purge(.prefix(fleet.origin.url("/other/")))
-    try await one.cache.purge(.group("x", origin: url))
-    try await one.cache.purge(.tag("x"))
-    #expect(try await other.get(url) == before)
-    #expect(fleet.origin.requestCount == 1)
+    let shared = try await SharedPage()
+    for scope: PurgeScope in [
+      .prefix(shared.fleet.origin.url("/other/")), .group("x", origin: shared.url), .tag("x"),
+    ] {
+      try await shared.one.cache.purge(scope)
+    }
+    #expect(try await shared.other.get(shared.url) == shared.body)
+    #expect(shared.fleet.origin.requestCount == 1)
   }
 
   /// A response or request that must not be shared.
@@ -221,56 +227,44 @@ struct SharedResponseTests {
     #expect(try fleet.objectKeys().isEmpty && one.counts.lookups == 0)
   }
 
-  @Test("A damaged object, one of another format and one of another key are misses", arguments: ["k", "m", "h", "b"])
-  func damage(_ field: String) async throws {
-    let fleet = try FleetFixture()
-    let url = fleet.origin.url("/a")
-    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
-    let before = try await one.get(url)
-    try await fleet.waitForObjects(1)
-    let key = try #require(try fleet.objectKeys().first)
-    try fleet.redis.command("HSET", key, field, "x")
-    #expect(try await other.get(url) != before)
-    #expect(other.counts.refusedObjects == 1)
+  /// A change of a shared response, or of the log of purges, because of which machines do not use the response.
+  enum Change: CaseIterable {
+    case damagedKey, damagedPosition, damagedFreshness, damagedHead, damagedBody
+    /// The number of a later purge than the one that covers it.
+    case raisedNumber
+    case otherType
+    case otherEpoch
+
+    /// The field of the object that has another value, and the value.
+    var field: (name: String, value: String)? {
+      switch self {
+      case .damagedKey: ("k", "x")
+      case .damagedPosition: ("e", "x")
+      case .damagedFreshness: ("m", "x")
+      case .damagedHead: ("h", "x")
+      case .damagedBody: ("b", "x")
+      case .raisedNumber: ("s", "1000")
+      case .otherType, .otherEpoch: nil
+      }
+    }
   }
 
-  @Test("An object whose number was raised does not escape a purge")
-  func raisedNumber() async throws {
-    let fleet = try FleetFixture()
-    let url = fleet.origin.url("/a")
-    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
-    let before = try await one.get(url)
-    try await fleet.waitForObjects(1)
-    try await one.cache.purge(.url(url))
-    let key = try #require(try fleet.objectKeys().first)
-    try fleet.redis.command("HSET", key, "s", "1000")
-    #expect(try await other.get(url) != before)
-    #expect(other.counts.refusedObjects == 1)
-  }
-
-  @Test("A key of another type is a miss")
-  func otherType() async throws {
-    let fleet = try FleetFixture()
-    let url = fleet.origin.url("/a")
-    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
-    let before = try await one.get(url)
-    try await fleet.waitForObjects(1)
-    let key = try #require(try fleet.objectKeys().first)
-    try fleet.redis.command("SET", key, "x")
-    #expect(try await other.get(url) != before)
-  }
-
-  @Test("An object of an earlier epoch is a miss")
-  func otherEpoch() async throws {
-    let fleet = try FleetFixture()
-    let url = fleet.origin.url("/a")
-    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
-    let before = try await one.get(url)
-    try await fleet.waitForObjects(1)
-    let position = other.membership.file.tag
-    try fleet.redis.command("DEL", "lmuc:{default}:ctl")
-    await wait { other.membership.file.tag >> 48 != position >> 48 }
-    #expect(try await other.get(url) != before)
+  @Test("A shared response that was changed, or of an earlier epoch, is a miss", arguments: Change.allCases)
+  func changed(_ change: Change) async throws {
+    let shared = try await SharedPage()
+    let key = try #require(try shared.fleet.objectKeys().first)
+    if change == .raisedNumber { try await shared.one.cache.purge(.url(shared.url)) }
+    if let (name, value) = change.field {
+      try shared.fleet.redis.command("HSET", key, name, value)
+    } else if change == .otherType {
+      try shared.fleet.redis.command("SET", key, "x")
+    } else {
+      let position = shared.other.membership.file.tag
+      try shared.fleet.redis.command("DEL", "lmuc:{default}:ctl")
+      await wait { shared.other.membership.file.tag >> 48 != position >> 48 }
+    }
+    #expect(try await shared.other.get(shared.url) != shared.body)
+    #expect(shared.other.counts.refusedObjects == (change == .otherType ? 0 : 1))
   }
 
   @Test("Machines that miss a URL at once fetch it once")
@@ -365,20 +359,17 @@ struct SharedResponseTests {
 
   @Test("A request waits for Redis as long as its limit permits, and then uses the shared response")
   func slowLookup() async throws {
-    let fleet = try FleetFixture {
+    let shared = try await SharedPage {
       $0.lookupTimeout = .seconds(600)
       $0.lease = .seconds(600)
     }
-    let (one, other) = (try await fleet.machine("1"), try await fleet.machine("2"))
-    let body = try await one.get(fleet.origin.url("/a"))
-    try await fleet.waitForObjects(1)
-    fleet.redis.suspend()
-    defer { fleet.redis.resume() }
-    async let late = other.get(fleet.origin.url("/a"))
-    await wait { other.cache.statistics.directory?.fleet.lookups == 1 }
-    fleet.redis.resume()
-    #expect(try await late == body)
-    #expect(fleet.origin.requestCount == 1)
+    shared.fleet.redis.suspend()
+    defer { shared.fleet.redis.resume() }
+    async let late = shared.other.get(shared.url)
+    await wait { shared.other.counts.lookups == 1 }
+    shared.fleet.redis.resume()
+    #expect(try await late == shared.body)
+    #expect(shared.fleet.origin.requestCount == 1)
   }
 
   @Test("Lookups that no connection has time for do not count as failures of Redis")

@@ -125,16 +125,9 @@ struct Step: Sendable {
     suffix: String = "", body: String? = nil, shows: [(String, String?)] = [], sees: [(String, String?)] = [],
     _ change: (inout Step) -> Void = { _ in }
   ) -> Step {
-    var step = Step(expected: .origin)
-    step.method = method
-    step.suffix = suffix
-    step.request = request
-    step.after = after
-    step.status = status
-    step.reply = reply
-    step.replyBody = body
-    step.shows = shows
-    step.sees = sees
+    var step = Step(
+      method: method, suffix: suffix, request: request, after: after, status: status, reply: reply, replyBody: body,
+      expected: .origin, shows: shows, sees: sees)
     change(&step)
     return step
   }
@@ -144,15 +137,9 @@ struct Step: Sendable {
     after: Double = 0, _ request: FieldLines = [], bodyOf: Int? = nil, status: Int? = nil, method: String = "GET",
     suffix: String = "", body: String? = nil, shows: [(String, String?)] = [], _ change: (inout Step) -> Void = { _ in }
   ) -> Step {
-    var step = Step(expected: .stored)
-    step.method = method
-    step.suffix = suffix
-    step.request = request
-    step.after = after
-    step.bodyOf = bodyOf
-    step.expectedStatus = status
-    step.expectedBody = body
-    step.shows = shows
+    var step = Step(
+      method: method, suffix: suffix, request: request, after: after, expected: .stored, bodyOf: bodyOf,
+      expectedBody: body, expectedStatus: status, shows: shows)
     change(&step)
     return step
   }
@@ -163,15 +150,9 @@ struct Step: Sendable {
     suffix: String = "", shows: [(String, String?)] = [], sees: [(String, String?)] = [],
     _ change: (inout Step) -> Void = { _ in }
   ) -> Step {
-    var step = Step(expected: .validated)
-    step.suffix = suffix
-    step.request = request
-    step.after = after
-    step.status = status
-    step.reply = reply
-    step.bodyOf = bodyOf
-    step.shows = shows
-    step.sees = sees
+    var step = Step(
+      suffix: suffix, request: request, after: after, status: status, reply: reply, expected: .validated,
+      bodyOf: bodyOf, shows: shows, sees: sees)
     change(&step)
     return step
   }
