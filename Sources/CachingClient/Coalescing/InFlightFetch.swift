@@ -15,9 +15,9 @@ final class InFlightFetch: Sendable {
   enum Outcome: Sendable {
     /// A response that can be reused. Each follower decides whether its request can use it.
     ///
-    /// A large stored body is apart, and is read from the store. The response's own body is empty then.
+    /// A large body is the second value, which reads it from the store. The response's own body is then empty.
     case shared(CacheableResponse, ResponseBodyStream? = nil)
-    /// A response that can be reused, with its body while it arrives. Its own body is empty.
+    /// A response that can be reused, and its body, which is still arriving. The response's own body is empty.
     case arriving(CacheableResponse, ResponseBodyStream)
     /// A response that the follower cannot use. It fetches its own.
     ///
@@ -31,9 +31,9 @@ final class InFlightFetch: Sendable {
     case abandoned
   }
 
-  /// The followers that read a body while it arrives.
+  /// Which followers read a body while it arrives.
   enum BodySharing {
-    /// Those that want it in pieces. The others wait for the whole body.
+    /// Those whose callers read it in pieces. The others wait until it is complete.
     case readingAlong
     case all
   }
@@ -56,9 +56,9 @@ final class InFlightFetch: Sendable {
     /// Whether the leader has a response, or will have it at once.
     var isDelivered = false
     var followers: [UInt64: Follower] = [:]
-    /// The head of the response, without the body, after it has arrived and if it can be shared.
+    /// The response without its body, from the arrival of its head on; nil if it cannot be shared.
     var head: CacheableResponse?
-    /// The body while it arrives, and the followers that read it.
+    /// The body while it arrives, and which followers read it.
     var body: (arriving: ArrivingBody, sharing: BodySharing)?
     var outcome: Outcome?
 
@@ -68,22 +68,28 @@ final class InFlightFetch: Sendable {
       return body.arriving
     }
     var isCancelled = false
-    /// Whether it goes on without a caller.
+    /// Whether the fetch continues although no caller waits for it.
     var isBackground: Bool
+
+    mutating func takeLeader() -> CheckedContinuation<any Sendable, any Error>? {
+      defer { leader = nil }
+      return leader
+    }
   }
 
   /// The key of the URL, by which removals find the fetch.
   let key: RequestKey
   /// The identity of the requests for the same response (``CachingClientRequest/identity``).
   let identity: RequestKey
-  /// The key by which other requests join at first; `nil` for a fetch that cannot be joined.
+  /// The key by which other requests join, until ``InFlightFetches`` narrows it to a variant; `nil` for a fetch that
+  /// cannot be joined.
   let coalescingKey: CoalescingKey?
   let permit: StorePermit
   /// Whether the response is stored.
   let storageReport = StorageReport()
   /// A time before the request was sent.
   let startedAt = BootClock.now
-  /// Whether it began without a caller.
+  /// Whether the fetch began without a caller.
   private let beganInBackground: Bool
   private let state: Mutex<State>
 
@@ -134,7 +140,7 @@ final class InFlightFetch: Sendable {
     await state.withLock { $0.task }?.value
   }
 
-  /// Whether no caller waits for the response, and the fetch goes on nevertheless.
+  /// Whether the fetch continues although no caller waits for it.
   var isBackground: Bool { state.withLock { $0.isBackground } }
 
   /// Whether a request can join the fetch now.
@@ -189,12 +195,8 @@ final class InFlightFetch: Sendable {
   func deliver(_ response: Result<any Sendable, any Error>) {
     let leader = state.withLock { state in
       state.isDelivered = true
-      if let leader = state.leader {
-        state.leader = nil
-        return leader as CheckedContinuation<any Sendable, any Error>?
-      }
-      if state.hasLeader { state.response = response }
-      return nil
+      if state.hasLeader, state.leader == nil { state.response = response }
+      return state.takeLeader()
     }
     leader?.resume(with: response)
   }
@@ -210,11 +212,8 @@ final class InFlightFetch: Sendable {
   private func leaderDidCancel() {
     let (leader, dropped) = state.withLock { state in
       state.hasLeader = false
-      defer {
-        state.leader = nil
-        state.response = nil
-      }
-      return (state.leader, state.response)
+      defer { state.response = nil }
+      return (state.takeLeader(), state.response)
     }
     leader?.resume(throwing: CancellationError())
     withExtendedLifetime(dropped) {}
@@ -308,8 +307,7 @@ final class InFlightFetch: Sendable {
         state.isBackground = true
         state.hasLeader = false
         if state.leader == nil { state.response = .success(response) }
-        defer { state.leader = nil }
-        return (state.leader, true)
+        return (state.takeLeader(), true)
       }
       guard isReleased else { return }
       whenReleased(fetch)
@@ -339,10 +337,8 @@ final class InFlightFetch: Sendable {
   private func timeOutLeader() {
     let leader = state.withLock { state in
       // Without a waiting leader the head has arrived, and the body is being read.
-      guard let leader = state.leader else { return nil as CheckedContinuation<any Sendable, any Error>? }
-      state.leader = nil
-      state.hasLeader = false
-      return leader
+      if state.leader != nil { state.hasLeader = false }
+      return state.takeLeader()
     }
     guard let leader else { return }
     leader.resume(throwing: CachingClientError.timedOut)
@@ -373,7 +369,7 @@ final class InFlightFetch: Sendable {
     release(waiting, head)
   }
 
-  /// Resumes the followers that cannot use a response whose head has arrived, or that read its body while it arrives.
+  /// Resumes those followers that cannot use the response whose head has arrived, or that read its body as it arrives.
   private func release(_ numbers: [UInt64], _ head: CacheableResponse) {
     for number in numbers {
       let (follower, arriving) = state.withLock { state in
@@ -384,7 +380,7 @@ final class InFlightFetch: Sendable {
       if !canUse(head) {
         resume(number, with: .success(.notShareable(variant: head.vary)))
       } else if let arriving {
-        // While it is a follower and then a reader, the fetch is not cancelled for want of both.
+        // The reader begins before the follower ends. Without both, the fetch would be cancelled.
         let body = arriving.makeBody(waiting: follower.limits)
         resume(number, with: .success(body.map { .arriving(head, $0) } ?? .notShareable(variant: nil)))
       }

@@ -1,10 +1,5 @@
+import FoundationEssentials
 import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// Passing a body to its readers while it arrives, and to the storage.
 extension CachingClient {
@@ -52,8 +47,8 @@ extension CachingClient {
         if countsBytes { counters.activity.add(chunk.count, .originBytes) }
         fetch.recordProgress()
         if transfer.isStored { extend(&transfer, arriving, proposal, plan, fetch) }
-        // The end of the body is then not proven, so it does not outdate the stored response.
-        if await !arriving.send(chunk) { return transfer.end(arriving) }
+        // Without a reader and a store, the end of the body is not proven, so it does not outdate the stored response.
+        if await !arriving.send(chunk) { return arriving.finish(throwing: CancellationError()) }
       }
       // Some sequences end without an error when their task is cancelled. The body is then incomplete.
       try Task.checkCancellation()
@@ -81,7 +76,7 @@ extension CachingClient {
     arriving.finish()
   }
 
-  /// Takes a chunk into account: decides how the body is stored when it becomes large, and whether it is too large.
+  /// Decides after a chunk how the body is stored, if it has just become large, and whether it is still stored.
   private func extend(
     _ transfer: inout BodyTransfer, _ arriving: ArrivingBody, _ proposal: ProposedResponse, _ plan: Plan,
     _ fetch: InFlightFetch
@@ -113,7 +108,7 @@ extension CachingClient {
     share(arriving, proposal, with: .all, in: fetch)
   }
 
-  /// Lets followers read the body while it arrives. Not that of a part, which is for its own request.
+  /// Lets followers read the body while it arrives, unless it is a part, which only its own request can use.
   private func share(
     _ arriving: ArrivingBody, _ proposal: ProposedResponse, with followers: InFlightFetch.BodySharing,
     in fetch: InFlightFetch
@@ -282,15 +277,6 @@ private struct BodyTransfer {
   var destination: (any BodyDestination)?
   /// Ends when all that has arrived is written, or storing has ended.
   var writing: Task<Void, Never>?
-
-  init(limit: Int) {
-    self.limit = limit
-  }
-
-  /// Ends a transfer that has no reader and is not stored.
-  func end(_ arriving: ArrivingBody) {
-    arriving.finish(throwing: CancellationError())
-  }
 }
 
 extension DeclaredLength {
