@@ -1,11 +1,6 @@
 import CacheActivity
+import FoundationEssentials
 import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// Recording of requests while a process watches.
 extension CachingClient {

@@ -1,13 +1,8 @@
 public import CacheActivity
 import CacheModel
+public import FoundationEssentials
 public import HTTPCaching
 import Synchronization
-
-#if canImport(FoundationEssentials)
-  public import FoundationEssentials
-#else
-  public import Foundation
-#endif
 
 /// An HTTP cache in front of any transport.
 ///

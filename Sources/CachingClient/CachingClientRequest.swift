@@ -1,11 +1,6 @@
 public import CacheModel
+public import FoundationEssentials
 public import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  public import FoundationEssentials
-#else
-  public import Foundation
-#endif
 
 /// A request to a ``CachingClient``.
 public struct CachingClientRequest: Sendable {

@@ -1,10 +1,5 @@
+public import FoundationEssentials
 public import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  public import FoundationEssentials
-#else
-  public import Foundation
-#endif
 
 /// A redirect that a caching client followed.
 public struct FollowedRedirect: Sendable, Hashable {

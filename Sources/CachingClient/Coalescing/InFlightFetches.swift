@@ -1,12 +1,7 @@
 import CacheModel
+import FoundationEssentials
 import HTTPCaching
 import Synchronization
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// All in-flight fetches, by the keys by which requests join them and invalidations find them.
 ///

@@ -1,11 +1,6 @@
 import CacheModel
+import FoundationEssentials
 import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// The state of ``InFlightFetches``.
 struct RegisteredFetches {

@@ -1,10 +1,5 @@
+import FoundationEssentials
 public import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 extension CachingClientResponse {
   /// Returns the request to which the response leads; nil if it is not a redirect that can be followed.

@@ -1,10 +1,5 @@
+import FoundationEssentials
 import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// The body length that a response head declares (RFC 9110 section 8.6, RFC 9112 section 6.3).
 enum DeclaredLength: Sendable, Hashable {

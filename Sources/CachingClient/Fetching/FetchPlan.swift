@@ -1,11 +1,6 @@
 import CacheModel
+import FoundationEssentials
 public import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// The request to the origin for one client request, and the permitted uses of its response.
 ///

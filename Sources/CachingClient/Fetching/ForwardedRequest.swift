@@ -1,12 +1,7 @@
 import CacheModel
+import FoundationEssentials
 public import HTTPCaching
 import Synchronization
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// A request that bypasses the storage, sent by the caching client or by other code.
 ///

@@ -1,10 +1,5 @@
+public import FoundationEssentials
 import Synchronization
-
-#if canImport(FoundationEssentials)
-  public import FoundationEssentials
-#else
-  public import Foundation
-#endif
 
 /// The body of a response, as bytes in memory or as a stream of chunks.
 ///

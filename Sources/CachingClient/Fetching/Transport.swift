@@ -1,10 +1,5 @@
+public import FoundationEssentials
 public import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  public import FoundationEssentials
-#else
-  public import Foundation
-#endif
 
 /// Sends requests to the origin.
 ///

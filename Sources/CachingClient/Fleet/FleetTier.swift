@@ -1,11 +1,6 @@
 import CacheActivity
 import CacheModel
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
+import FoundationEssentials
 
 /// A tier that the caches of several machines share, so that purges hold on all of them.
 ///

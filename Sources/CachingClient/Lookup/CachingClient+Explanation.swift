@@ -1,10 +1,5 @@
+import FoundationEssentials
 import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// The decision for a request at one time, with the checks that led to it.
 package struct RequestExplanation: Sendable {

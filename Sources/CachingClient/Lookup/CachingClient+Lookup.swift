@@ -1,10 +1,5 @@
+import FoundationEssentials
 public import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 extension ReuseDecision {
   /// Whether the stored response satisfies the request without the origin.

@@ -1,10 +1,5 @@
+public import FoundationEssentials
 import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  public import FoundationEssentials
-#else
-  public import Foundation
-#endif
 
 /// The rules of an operator, in their order.
 ///

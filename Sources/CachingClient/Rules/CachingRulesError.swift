@@ -1,8 +1,4 @@
-#if canImport(FoundationEssentials)
-  public import FoundationEssentials
-#else
-  public import Foundation
-#endif
+public import FoundationEssentials
 
 /// An error in caching rules: the file, the rule, the key, what is wrong, and what to write instead.
 public struct CachingRulesError: Error, Sendable, Hashable {

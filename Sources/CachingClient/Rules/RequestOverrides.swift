@@ -1,10 +1,5 @@
+import FoundationEssentials
 import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// Overrides of HTTP's caching rules for one request. They are applied before any decision.
 public struct RequestOverrides: Sendable, Hashable {

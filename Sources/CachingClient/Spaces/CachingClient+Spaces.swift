@@ -1,11 +1,6 @@
 import CacheModel
+import FoundationEssentials
 public import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// Lookups and stores in key spaces.
 extension CachingClient {

@@ -1,8 +1,4 @@
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
+import FoundationEssentials
 
 /// Checks JSON (RFC 8259) and writes its normal form, which ``QueryNormalForm/json`` describes.
 struct JSONNormalizer {

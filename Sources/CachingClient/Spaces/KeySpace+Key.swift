@@ -1,11 +1,6 @@
 import CacheModel
+import FoundationEssentials
 import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 extension KeySpace {
   /// The cache key of a response in a key space, with the parts of the request from which it was made.

@@ -1,11 +1,6 @@
 import CacheModel
+import FoundationEssentials
 public import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// Key spaces: sets of cache keys that one removal makes unreachable, although no process knows all of them.
 ///

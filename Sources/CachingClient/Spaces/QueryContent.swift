@@ -1,10 +1,5 @@
+import FoundationEssentials
 import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// The part of a query that its cache key represents: the content, and the fields that change its meaning (RFC 10008,
 /// section 2.7).

@@ -1,10 +1,5 @@
+public import FoundationEssentials
 import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  public import FoundationEssentials
-#else
-  public import Foundation
-#endif
 
 /// A form of queries' content in which differences without a meaning are removed (RFC 10008, section 2.7).
 ///

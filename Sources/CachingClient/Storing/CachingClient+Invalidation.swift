@@ -1,11 +1,6 @@
 public import CacheModel
+import FoundationEssentials
 import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 extension CachingClient {
   /// Sends a request past the storage, and removes the stored responses that its response invalidates (RFC 9111

@@ -1,11 +1,6 @@
 import CacheModel
+import FoundationEssentials
 import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 extension CachingClient {
   /// The response to store, whose body may still be in flight, or the rule that refuses it.

@@ -1,10 +1,5 @@
+import FoundationEssentials
 import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 extension CachingClient {
   /// Combines a requested range with the stored incomplete response, and delivers a response from the result.

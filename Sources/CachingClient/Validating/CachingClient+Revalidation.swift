@@ -1,11 +1,6 @@
 import CacheModel
+import FoundationEssentials
 import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 extension CachingClient {
   /// Updates the stored response from a 304 and serves it (RFC 9111 section 4.3.4).

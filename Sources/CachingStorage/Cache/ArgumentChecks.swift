@@ -1,10 +1,5 @@
+import FoundationEssentials
 import ResponseStore
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// Arguments that a program cannot mean, with the text that says what to write instead.
 package enum ArgumentChecks {

@@ -1,11 +1,6 @@
 import CacheModel
+public import FoundationEssentials
 import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  public import FoundationEssentials
-#else
-  public import Foundation
-#endif
 
 /// The responses that a purge covers.
 public enum PurgeScope: Sendable, Hashable {

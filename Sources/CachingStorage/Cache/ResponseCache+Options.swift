@@ -1,14 +1,9 @@
 import CacheModel
 public import CachingClient
+public import FoundationEssentials
 public import HTTPCaching
 import ResponseStore
 import SystemFiles
-
-#if canImport(FoundationEssentials)
-  public import FoundationEssentials
-#else
-  public import Foundation
-#endif
 
 extension ResponseCache {
   /// Options that are fixed for the life of a cache.

@@ -1,13 +1,8 @@
 public import CacheModel
 public import CachingClient
+public import FoundationEssentials
 public import HTTPCaching
 import ResponseStore
-
-#if canImport(FoundationEssentials)
-  public import FoundationEssentials
-#else
-  public import Foundation
-#endif
 
 /// The cache as the storage of its caching clients.
 extension ResponseCache: ResponseStorage, SharesClientState {

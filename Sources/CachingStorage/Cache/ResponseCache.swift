@@ -1,15 +1,10 @@
 public import CacheActivity
 import CacheModel
 public import CachingClient
+import FoundationEssentials
 import HTTPCaching
 import ResponseStore
 import Synchronization
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// An HTTP cache in memory and on disk for programs that do not use Foundation's types.
 ///

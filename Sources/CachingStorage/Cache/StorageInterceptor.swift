@@ -1,12 +1,7 @@
 import CacheModel
 import CachingClient
+import FoundationEssentials
 import HTTPCaching
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// A layer above a cache that may answer the lookups of its caching client, and receives its stores, before the tiers.
 ///

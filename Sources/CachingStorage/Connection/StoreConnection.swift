@@ -1,13 +1,8 @@
 import CacheActivity
 import CacheModel
+import FoundationEssentials
 import ResponseStore
 import Synchronization
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// The connection of a cache with the store of its directory: opens the store, again after it has failed, and sets its
 /// capacity.

@@ -1,11 +1,6 @@
+import FoundationEssentials
 import HTTPCaching
 import ResponseStore
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// The walk over all stored responses, and their bodies.
 extension CacheDirectory {

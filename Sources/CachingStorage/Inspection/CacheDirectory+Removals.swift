@@ -1,11 +1,6 @@
 import CacheModel
+import FoundationEssentials
 import ResponseStore
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// The removals in force, and the responses that a removal would cover.
 extension CacheDirectory {

@@ -1,14 +1,9 @@
 public import CacheActivity
 import CacheModel
 import CachingClient
+public import FoundationEssentials
 import HTTPCaching
 public import ResponseStore
-
-#if canImport(FoundationEssentials)
-  public import FoundationEssentials
-#else
-  public import Foundation
-#endif
 
 /// Inspects and purges an existing cache directory without opening a cache.
 ///

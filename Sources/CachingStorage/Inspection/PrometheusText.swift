@@ -1,10 +1,5 @@
 import CacheActivity
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
+import FoundationEssentials
 
 /// A document in Prometheus' text format, version 0.0.4.
 struct PrometheusText {

@@ -1,13 +1,8 @@
 import CacheModel
+public import FoundationEssentials
 public import HTTPCaching
 import ResponseStore
 import Synchronization
-
-#if canImport(FoundationEssentials)
-  public import FoundationEssentials
-#else
-  public import Foundation
-#endif
 
 /// A stored response as a lookup found it. The memory tier keeps this object.
 ///

@@ -1,11 +1,6 @@
 import CachingClient
+import FoundationEssentials
 import ResponseStore
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 extension ResponseBodyStream {
   /// Creates a body that reads a range of a stored body on demand, in pieces of 256 KiB.

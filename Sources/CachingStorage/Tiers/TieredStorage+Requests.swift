@@ -1,13 +1,8 @@
 import CacheModel
 import CachingClient
+import FoundationEssentials
 import HTTPCaching
 import ResponseStore
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// Lookups for requests, and the decision whether a response may be stored on disk.
 extension TieredStorage {

@@ -1,15 +1,10 @@
 import CacheActivity
 import CacheModel
 import CachingClient
+import FoundationEssentials
 import HTTPCaching
 import ResponseStore
 import Synchronization
-
-#if canImport(FoundationEssentials)
-  import FoundationEssentials
-#else
-  import Foundation
-#endif
 
 /// The memory tier and the disk tier of a cache, and the rules that select between them.
 ///
