@@ -1,8 +1,8 @@
 import CacheModel
 import HTTPCaching
 
-/// The key by which concurrent requests share a fetch: that of their response, the credentials, and the variant if it
-/// is known.
+/// The key by which concurrent requests share a fetch: the identity of the response, the credentials, and the variant
+/// if it is known.
 ///
 /// A response to one user is never served to another, so a request does not wait for another user's fetch. The same
 /// holds for requests whose transports deliver encoded content in different forms.

@@ -145,7 +145,7 @@ final class InFlightFetches: Sendable {
   }
 
   /// Closes the fetches that a request could join if removals have revoked their permits, or if their bodies have made
-  /// no progress for some time. Not under the lock, because this asks the storage.
+  /// no progress for some time. Call this without the lock, because it asks the storage.
   private func closeIfRevoked(
     _ narrowed: CoalescingKey, _ key: CoalescingKey, orStalledFor stallLimit: Duration? = nil
   ) {
@@ -229,14 +229,15 @@ final class InFlightFetches: Sendable {
 
   /// Invalidates keys: revokes the store permits that the invalidation outdates, then calls `remove`.
   ///
-  /// The invalidations of one key take place in the order of these calls: `remove` is called after the earlier ones
-  /// have returned. So after the last of several, nothing removes its response again. A POST spares the permits of
-  /// other POST requests whose responses have not arrived, see ``ForwardedRequest``.
+  /// The invalidations of one key take place in the order of these calls: each calls `remove` after those of the earlier
+  /// ones have returned. Otherwise an earlier POST could remove the stored response to a later one. A POST does not
+  /// revoke the permits of other POST requests whose responses have not arrived, see ``ForwardedRequest``.
   ///
   /// - Parameters:
   ///   - matches: Returns whether to revoke the permits for other keys; nil for none.
   ///   - change: The POST whose response invalidates; nil for another request, whose response is never stored.
-  ///   - remove: Removes the stored responses. Receives whether permits were revoked, and the spared changes.
+  ///   - remove: Removes the stored responses. Receives whether permits were revoked, and the POST requests whose
+  ///     permits were not.
   func invalidate(
     _ keys: [RequestKey], where matches: ((RequestKey) -> Bool)?, by change: InFlightFetch?,
     _ remove: @escaping @Sendable (_ revokesPermits: Bool, _ spared: [InFlightFetch]) async -> Void

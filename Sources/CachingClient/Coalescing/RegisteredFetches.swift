@@ -26,9 +26,10 @@ struct RegisteredFetches {
   var background: [ObjectIdentifier: InFlightFetch] = [:]
   /// The keys of requests whose last response could not be shared ("hit-for-miss").
   ///
-  /// A request that waited for such a response would then have to fetch its own, later than without a cache.
+  /// A request that waited for such a response would have to fetch its own afterwards, later than without a cache.
   var unshareable = RecentValues<Void>()
-  /// The names in the `Vary` fields of recent responses whose fetches other variants would have joined, by cache key.
+  /// The names in the `Vary` fields of recent responses, by cache key. Requests for these keys join only fetches of
+  /// their own variant.
   var varyNames = RecentValues<String>()
   /// The keys of fetches that are now joinable under another key than their first.
   private var narrowedKeys: [ObjectIdentifier: CoalescingKey] = [:]
@@ -38,7 +39,7 @@ struct RegisteredFetches {
   var invalidations: [RequestKey: Task<Void, Never>] = [:]
   /// The number of in-flight requests that prevent responses to a key from being stored.
   var barred: [RequestKey: Int] = [:]
-  /// The digests of the keys of the fetches that ended last, at their numbers modulo the count.
+  /// The digests of the keys of the last 64 fetches that ended. The fetch with the number n is at the index n % 64.
   private var endedKeys = [UInt64](repeating: 0, count: 64)
 
   mutating func noteEnd(of key: RequestKey, number: UInt64) {

@@ -4,8 +4,8 @@ import SystemFiles
 
 /// The bodies that this process writes and that have no record header yet.
 ///
-/// A lock on a byte of the directory shows each of them to other processes, also to those in other containers. It ends
-/// with the process, so the others can delete what it left.
+/// For each of them, this process holds a lock on one byte of the directory, which other processes see, also those in
+/// other containers. The lock ends with the process. Then the others delete the rows of the body.
 final class BodiesInProgress: Sendable {
   private struct State {
     var bodies: [UInt64: Body] = [:]
@@ -15,7 +15,7 @@ final class BodiesInProgress: Sendable {
   }
 
   private struct Body {
-    /// Distinguishes bodies with one ID: that of a transaction that fails is used again.
+    /// Distinguishes bodies with the same ID. The ID of a body whose first transaction fails is used again.
     let number: UInt64
     var byteCount = 0
     var phase = Phase.growing
@@ -24,7 +24,7 @@ final class BodiesInProgress: Sendable {
       case growing
       /// All bytes are written.
       case complete
-      /// Its space is for bodies that began before.
+      /// Bodies that began earlier need its space, so it cannot be completed.
       case revoked
     }
   }
@@ -59,8 +59,8 @@ final class BodiesInProgress: Sendable {
     }
   }
 
-  /// Revokes the bodies that began after a body, the last ones first, until it can have more bytes while all have at
-  /// most `limit`.
+  /// Makes space for more bytes of a body: revokes bodies that began after it, the latest first, until all together
+  /// have at most `limit` bytes.
   ///
   /// - Parameter bodyID: The body; nil for one that begins.
   /// - Returns: The revoked bodies; nil if this body cannot have more bytes.
@@ -120,7 +120,7 @@ final class BodiesInProgress: Sendable {
     }
   }
 
-  /// The byte of a body. Those before are of other locks of the directory.
+  /// The byte that is locked for a body. Lower bytes are for other locks of the directory.
   private static func lockedBytes(of bodyID: UInt64) -> Range<Int> {
     let position = 1 << 32 + Int(truncatingIfNeeded: bodyID & (1 << 60 - 1))
     return position..<position + 1
@@ -128,8 +128,10 @@ final class BodiesInProgress: Sendable {
 }
 
 extension RecordDatabase {
-  /// Deletes the bodies in progress that began after a body, the last ones first, until it can have more bytes while
-  /// all have at most `limit`. So those that began first become complete, and not none of them.
+  /// Makes space for more bytes of a body: deletes bodies in progress that began after it, the latest first, until all
+  /// together have at most `limit` bytes.
+  ///
+  /// Otherwise several bodies that do not fit together would all fail.
   ///
   /// - Parameter claim: The body; nil for one that begins.
   /// - Returns: Whether the body can have more bytes.
@@ -140,7 +142,8 @@ extension RecordDatabase {
   }
 }
 
-/// The right of this process to write a body. When it is released, the body is deleted unless a record has it.
+/// The right of this process to write a body. When this object is released, the rows of the body are deleted, unless a
+/// committed record has the body.
 final class BodyClaim: Sendable {
   let bodyID: UInt64
   private let database: RecordDatabase
@@ -161,7 +164,7 @@ final class BodyClaim: Sendable {
     number = database.bodiesInProgress.begin(bodyID)
   }
 
-  /// Whether the space of the body is for others. Its rows may be deleted now.
+  /// Whether bodies that began earlier need the space of this one. Then its rows are deleted at any time.
   var isRevoked: Bool { database.bodiesInProgress.isRevoked(bodyID, number: number) }
 
   /// Records that all bytes are written, so that the body is no longer revoked. Returns false if it was.

@@ -5,7 +5,7 @@ import LMDB
 /// The bodies without a record header that this process may delete: abandoned writes, and bodies too large to delete at
 /// once.
 ///
-/// A body ID is never used again, so any process can delete the chunks at any later time.
+/// The ID of a committed body is never used again, so any process can delete the chunks at any later time.
 final class OrphanedBodies: Sendable {
   private let bodyIDs = Monitor<Set<UInt64>>([])
 

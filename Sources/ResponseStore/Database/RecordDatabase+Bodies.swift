@@ -94,8 +94,8 @@ extension RecordDatabase {
 
   // MARK: In several transactions
 
-  /// Returns the ID of a new body, and records that this process writes its chunks.
-  /// ``insert(_:_:in:body:writtenBodyID:replacing:changes:in:)`` ends that.
+  /// Returns the ID of a new body, and adds an ``UnfinishedBody`` for it, which
+  /// ``insert(_:_:in:body:writtenBodyID:replacing:changes:in:)`` removes.
   func beginBody(changes: inout RecordChanges, in transaction: borrowing WriteTransaction) throws(LMDBError) -> UInt64 {
     let bodyID = changes.counters.takeNumber()
     try meta.put(UnfinishedBody.encode(processID: getpid()), for: MetaKey.partial(bodyID), in: transaction)

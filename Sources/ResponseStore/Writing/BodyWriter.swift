@@ -3,8 +3,8 @@ import LMDB
 
 /// Writes the rows of one body in several transactions, none of which changes more pages than a batch.
 ///
-/// The bytes may arrive over any time. A record header written later makes the body visible. A row of `meta` identifies
-/// the body until then, so that any process can delete it.
+/// The bytes may arrive over any length of time. The record header, which is written last, makes the body visible.
+/// Until then, an ``UnfinishedBody`` in `meta` identifies the body, so that any process can delete it.
 ///
 /// Not safe for concurrent calls.
 final class BodyWriter {
@@ -15,7 +15,7 @@ final class BodyWriter {
   private var checksum = BodyChecksum()
   /// The bytes that do not fill a chunk yet.
   private var rest = Data()
-  /// The chunks and rows of the table that were committed.
+  /// The numbers of committed chunks, and of committed rows of the ``BlockTable``.
   private var chunkCount = 0
   private var tableRowCount = 0
   /// Set by the first transaction.
@@ -29,15 +29,15 @@ final class BodyWriter {
   /// The number of bytes that are committed.
   var writtenByteCount: Int { chunkCount * chunkByteCount }
 
-  /// Whether the body still exists: it was not revoked, and no process has deleted it because it took this one for
-  /// dead.
+  /// Whether the body still exists: it was not revoked, and no other process has deleted it in the belief that this
+  /// process is dead.
   private func isInProgress(in transaction: borrowing WriteTransaction) throws(LMDBError) -> Bool {
     guard let claim else { return true }
     guard !claim.isRevoked else { return false }
     return try database.meta.contains(MetaKey.partial(claim.bodyID), in: transaction)
   }
 
-  /// Appends bytes, and commits the chunks that they complete. Use at most about a batch.
+  /// Appends bytes, and commits the chunks that they complete. Pass at most about as many bytes as a batch has.
   ///
   /// - Returns: False if the body was revoked or deleted.
   func append(_ bytes: Data) throws(LMDBError) -> Bool {
@@ -47,7 +47,7 @@ final class BodyWriter {
     return try commit(chunkSizes: Array(repeating: chunkByteCount, count: rest.count / chunkByteCount))
   }
 
-  /// Commits the last chunks and the table of the blocks.
+  /// Commits the last chunks and the rest of the ``BlockTable``.
   ///
   /// - Returns: The place of the body and its checksum; nil if the body was revoked or deleted.
   func finish() throws(LMDBError) -> (location: StoredBody.Location, checksum: UInt64)? {
@@ -74,7 +74,9 @@ final class BodyWriter {
       byteCount: writtenByteCount, bodyID: claim.bodyID, chunks: chunks, claim: claim)
   }
 
-  /// Commits chunks of these sizes, and the rows of the table that are complete, or all of them.
+  /// Commits chunks of these sizes, and the rows of the ``BlockTable`` that are complete.
+  ///
+  /// - Parameter endsTable: Whether to commit the last row, too, which may be shorter.
   private func commit(chunkSizes: [Int], endsTable: Bool = false) throws(LMDBError) -> Bool {
     let rowByteCount = BlockTable.blockCountPerRow * 8
     let rowCount =

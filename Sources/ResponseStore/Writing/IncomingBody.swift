@@ -33,8 +33,9 @@ package final class IncomingBody: @unchecked Sendable {
 
   /// Appends bytes. Blocks while they are written.
   ///
-  /// - Returns: False if the body cannot be stored: the disk is full or failing, or the bodies in progress that began
-  ///   before need the half of the capacity that all may take together. Further calls return false, too.
+  /// - Returns: False if the body cannot be stored, also for all later calls. The disk is full or failing, or there is
+  ///   no space for this body: all bodies in progress may take half of the capacity, and those that began earlier have
+  ///   precedence.
   package func write(_ bytes: Data) -> Bool {
     guard !state.withLock({ $0.hasFailed }), context.isUsable, !context.isForked, !context.hasFailed,
       context.database.makeWay(for: writer.claim, by: bytes.count, limit: store.space.maximumBodyByteCount)
