@@ -122,7 +122,6 @@ package final class ActivityReference: @unchecked Sendable {
     if let stripe { ProcessTable.add(1, .memoryLookups, stripe) }
   }
 
-  /// Counts a lookup in the store.
   @inline(__always)
   package func countLookup(isHit: Bool) {
     if let stripe { ProcessTable.add(1, isHit ? .diskLookups : .missedLookups, stripe) }
@@ -171,7 +170,6 @@ package final class ActivityReference: @unchecked Sendable {
 
   // MARK: Everything else
 
-  /// Adds to a counter.
   package func add(_ count: Int, _ counter: CounterWord) {
     guard let base, count > 0 else { return }
     ActivityLayout.word(base, ActivityLayout.countersOffset + counter.rawValue * 8).pointee

@@ -80,7 +80,6 @@ final class EventRing: @unchecked Sendable {
     base + Self.slotsOffset + Int(number & UInt64(slotCount - 1)) * Self.slotByteCount
   }
 
-  /// Writes an event.
   func append(_ event: RequestEvent) {
     let content = EventWords(event)
     let number = ActivityLayout.word(base, Self.headOffset).pointee.wrappingAdd(1, ordering: .relaxed).oldValue
@@ -102,7 +101,6 @@ final class EventRing: @unchecked Sendable {
     case lost
   }
 
-  /// Reads an event by its number.
   func read(_ number: UInt64) -> Slot {
     let slot = slot(number)
     let sequence = ActivityLayout.word(slot, 0)

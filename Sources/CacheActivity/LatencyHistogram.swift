@@ -23,7 +23,6 @@ public struct LatencyHistogram: Sendable, Hashable {
     self.totalNanoseconds = totalNanoseconds
   }
 
-  /// Returns the bucket of a duration.
   static func bucket(ofNanoseconds nanoseconds: UInt64) -> Int {
     guard nanoseconds >= subBucketCount else { return Int(nanoseconds) }
     let exponent = 63 - nanoseconds.leadingZeroBitCount

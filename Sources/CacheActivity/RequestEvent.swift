@@ -43,7 +43,6 @@ public struct RequestEvent: Sendable, Hashable {
     }
   }
 
-  /// Creates an event.
   package init(
     time: Date, processID: Int32, method: String, url: String, status: Int, outcome: RequestOutcome, rule: String,
     age: Int, timeToLive: Int?, byteCount: Int, nanoseconds: Int

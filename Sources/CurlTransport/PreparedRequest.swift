@@ -12,13 +12,11 @@ final class PreparedRequest: @unchecked Sendable {
   let method: String
   /// The scheme, host and port.
   let origin: String
-  /// Whether the scheme is `https`.
   var usesTLS: Bool { origin.hasPrefix("https:") }
   /// The parsed URL, a `CURLU`.
   let url: OpaquePointer
   /// The path and the empty query of a URL with an empty query, which some versions of libcurl would leave out.
   let targetWithEmptyQuery: String?
-  /// The field lines.
   let fields: UnsafeMutablePointer<curl_slist>?
   /// The content, which may be empty; nil if the request has none.
   let content: UnsafeMutableRawBufferPointer?

@@ -2,9 +2,7 @@ import CacheModel
 
 /// A fleet's name and server, and how to connect.
 package struct FleetAddress: Sendable {
-  /// The server.
   package let server: RedisServer
-  /// The name of the fleet.
   package let name: String
   /// The beginning of all keys of the fleet.
   package let keyPrefix: String
@@ -65,7 +63,6 @@ package struct FleetAddress: Sendable {
     }
   }
 
-  /// Returns a key of the fleet.
   package func key(_ name: String, _ digits: [UInt8] = []) -> [UInt8] { Array((keyPrefix + name).utf8) + digits }
 
   /// Connects and logs in. With Sentinel, finds the primary first, and checks that it is one.

@@ -16,7 +16,6 @@ package struct FleetDigest: Sendable {
     self.secret = expanded
   }
 
-  /// The digest of bytes.
   package func words(_ bytes: [UInt8]) -> (high: UInt64, low: UInt64) {
     let hash = secret.withUnsafeBytes { XXH3_128bits_withSecret(bytes, bytes.count, $0.baseAddress, $0.count) }
     return (hash.high64, hash.low64)

@@ -7,7 +7,6 @@ package struct LogPosition: Hashable, Sendable {
   /// The number of the last purge before the point.
   package var cursor: UInt64
 
-  /// Creates a position.
   package init(epoch: [UInt8], epochNumber: UInt64, cursor: UInt64) {
     self.epoch = epoch
     self.epochNumber = epochNumber

@@ -12,7 +12,6 @@ package struct RandomID: Hashable, Sendable {
     self.bytes = Array(bytes)
   }
 
-  /// Parses ``text``.
   package init?(text: [UInt8]) {
     guard text.count == 32 else { return nil }
     var bytes: [UInt8] = []

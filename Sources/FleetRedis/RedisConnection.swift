@@ -12,7 +12,6 @@ import Synchronization
 /// ``Interrupter/interrupt()``.
 package final class RedisConnection: @unchecked Sendable {
   private let context: UnsafeMutablePointer<redisContext>
-  /// The address of the server.
   let address: RedisServer.Address
   /// TLS; nil for a connection without.
   private var session: TLSSession?

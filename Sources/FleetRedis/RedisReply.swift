@@ -64,7 +64,6 @@ package enum RedisReply: Sendable, Equatable {
     RedisTierError(.badReply, "Redis sent something else than \(expected)")
   }
 
-  /// The bytes of a string.
   package func asBytes() throws(RedisTierError) -> [UInt8] {
     switch self {
     case .bytes(let bytes): return bytes
@@ -79,7 +78,6 @@ package enum RedisReply: Sendable, Equatable {
     return Data(try asBytes())
   }
 
-  /// The text of a string.
   package func asText() throws(RedisTierError) -> String { String(decoding: try asBytes(), as: UTF8.self) }
 
   /// An integer, or a string with one.
@@ -119,7 +117,6 @@ package enum RedisReply: Sendable, Equatable {
     Dictionary(try asPairs().map { ($0.name, $0.value) }, uniquingKeysWith: { $1 })
   }
 
-  /// The pairs of a hash.
   package func asPairs() throws(RedisTierError) -> [(name: [UInt8], value: [UInt8])] {
     let elements = try asElements()
     guard elements.count % 2 == 0 else { throw Self.mismatch("pairs") }

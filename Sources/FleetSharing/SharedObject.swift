@@ -40,7 +40,6 @@ struct SharedObject: Sendable {
 
   // MARK: Encoding
 
-  /// The encoded fields.
   var encodedHead: [UInt8] {
     var bytes: [UInt8] = []
     for (name, value) in fields {

@@ -43,7 +43,6 @@ final class SharedObjects: Sendable {
     var isFresh: Bool { age < object.lifetime }
   }
 
-  /// The result of a lookup.
   enum Lookup: Sendable {
     /// A fresh response.
     case object(Usable)

@@ -50,7 +50,6 @@ final class SharingWorkers: Sendable {
     /// The one that became idle last is used first: its stack is in the processor's caches.
     var idle: [Worker] = []
     var threadCount = 0
-    /// The idle connections.
     var connections: [RedisConnection] = []
     var polling = ReplyPolling()
     var isClosed = false

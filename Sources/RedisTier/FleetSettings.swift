@@ -72,7 +72,6 @@ struct FleetSettings: Sendable {
 }
 
 extension RedisTier.Configuration: SharingSettings {
-  /// Whether machines share responses.
   var sharesResponses: Bool { maximumSharedBodyByteCount > 0 }
 
   /// The address of the fleet.

@@ -86,7 +86,6 @@ extension StoreError {
     StoreError(.invalidArgument, directory: directory, reason: reason, remedy: remedy)
   }
 
-  /// Returns the error for a directory without a store.
   static func missing(_ directory: String, reason: String) -> StoreError {
     StoreError(
       .notFound, directory: directory, reason: reason,

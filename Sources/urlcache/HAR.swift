@@ -7,7 +7,6 @@ enum HAR {
     let headers: [Field]
   }
 
-  /// A header field.
   struct Field: Decodable {
     let name: String
     let value: String

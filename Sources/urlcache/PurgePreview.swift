@@ -2,7 +2,6 @@ import LMDBURLCache
 
 /// The output of `urlcache purge --dry-run`.
 enum PurgePreview {
-  /// The number of URLs that are printed.
   private static let urlLimit = 10
 
   /// Prints what a purge would cover, and changes nothing.

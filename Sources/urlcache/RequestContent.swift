@@ -26,7 +26,6 @@ struct RequestContent {
     such a query if a rule with treatsAsQuery says so (--rules).
     """
 
-  /// The methods that have content.
   private static let methodsWithContent = ["QUERY", "POST", "PUT", "PATCH"]
 
   /// Parses the options, and reads the content.

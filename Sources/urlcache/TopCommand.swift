@@ -34,7 +34,6 @@ enum TopCommand: Command {
     ],
     failure: "there is no cache in DIR, it cannot be read, or it was deleted while it was\n     watched")
 
-  /// The number of rows of the JSON output.
   private static let jsonRowCount = 100
 
   static func run(_ arguments: Arguments) async throws -> ExitCode {

@@ -229,9 +229,9 @@ final class InFlightFetches: Sendable {
 
   /// Invalidates keys: revokes the store permits that the invalidation outdates, then calls `remove`.
   ///
-  /// The invalidations of one key take place in the order of these calls: each calls `remove` after those of the earlier
-  /// ones have returned. Otherwise an earlier POST could remove the stored response to a later one. A POST does not
-  /// revoke the permits of other POST requests whose responses have not arrived, see ``ForwardedRequest``.
+  /// The invalidations of one key take place in the order of these calls: each calls `remove` after those of the
+  /// earlier ones have returned. Otherwise an earlier POST could remove the stored response to a later one. A POST does
+  /// not revoke the permits of other POST requests whose responses have not arrived, see ``ForwardedRequest``.
   ///
   /// - Parameters:
   ///   - matches: Returns whether to revoke the permits for other keys; nil for none.
@@ -281,7 +281,6 @@ final class InFlightFetches: Sendable {
     }
   }
 
-  /// The background fetches in flight.
   var backgroundFetches: [InFlightFetch] {
     state.withLock { Array($0.background.values) }
   }

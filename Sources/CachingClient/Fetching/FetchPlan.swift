@@ -44,7 +44,6 @@ package final class FetchPlan<Entry: StoredResponseMetadata & Sendable>: Sendabl
     self.coalescingKey = coalescingKey ?? CoalescingKey(request.identity ?? key, of: request.head)
   }
 
-  /// The request to send.
   var outgoing: OutgoingRequest { request.outgoing(conditional: conditional) }
 
   /// Whether a soft purge has made the stored response stale.
@@ -102,7 +101,6 @@ package final class StaleEntry<Entry: Sendable>: Sendable {
   }
 }
 
-/// The result of a lookup for a request.
 @usableFromInline
 package enum LookupResult<Entry: StoredResponseMetadata & Sendable>: Sendable {
   /// The response. If an entry is given, revalidate it in the background.

@@ -56,7 +56,6 @@ package struct FleetNode: Sendable {
   /// The counters of the cache's directory.
   package var activity: ActivityReference
 
-  /// Creates a node.
   package init(
     storeID: @escaping @Sendable () -> UInt64?, remove: @escaping @Sendable ([Removal]) -> Bool,
     log: @escaping @Sendable (String) -> Void, activity: ActivityReference

@@ -19,9 +19,7 @@ package struct RequestExplanation: Sendable {
     case bypass
   }
 
-  /// The effect.
   package let outcome: Outcome
-  /// The rule that decides.
   package let rule: Rule
   /// The checks in their order.
   package let checks: [DecisionCheck]

@@ -33,7 +33,6 @@ enum ResponseForm: Sendable {
   case part(ByteRange)
   case unsatisfiableRange(completeLength: Int)
 
-  /// Returns the fields of a response in this form.
   func fields(of stored: some StoredResponseMetadata, age: Int) -> HeaderFields {
     switch self {
     case .whole: Reuse.responseFields(for: stored, age: age)

@@ -80,7 +80,6 @@ final class RuleMatcher: Sendable {
     (hosts, paths, mediaTypes) = ([], [], [])
   }
 
-  /// Whether the rule matches a request.
   func matches(_ target: RequestTarget) -> Bool {
     guard hosts.isEmpty || hosts.contains(where: { $0.matches(target) }) else { return false }
     return paths.isEmpty || paths.contains { $0.matches(target) }

@@ -25,7 +25,6 @@ package final class StorageReport: Sendable {
   /// The freshness with which the response is stored; nil if it is not stored.
   package var freshness: FreshnessInfo? { state.withLock { $0.freshness } }
 
-  /// Sets the outcome.
   package func decide(_ outcome: StorageOutcome) {
     state.withLock { $0 = State(outcome: outcome) }
   }

@@ -19,7 +19,6 @@ import Synchronization
 /// All members can be called from any thread. A lookup never waits for a writer. A response that cannot be read is a
 /// miss; one that cannot be written is dropped and counted in ``statistics``.
 public final class ResponseCache: Sendable {
-  /// The two tiers.
   package let tiers: TieredStorage
   /// The layer above; nil without one.
   let interceptor: (any StorageInterceptor)?

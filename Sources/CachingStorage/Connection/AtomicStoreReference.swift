@@ -34,7 +34,6 @@ package struct AtomicStoreReference: ~Copyable, @unchecked Sendable {
     readers.destroy()
   }
 
-  /// Returns the store.
   package func load() -> ResponseStore? {
     use { $0 }
   }

@@ -9,7 +9,6 @@ import Synchronization
 ///
 /// The store is the disk tier if there is a disk capacity. Without one, it still reports removals by other processes.
 package final class StoreConnection: Sendable {
-  /// The options of the cache.
   let options: ResponseCache.Options
   /// The directory of the store, which may not exist yet.
   package let directory: String

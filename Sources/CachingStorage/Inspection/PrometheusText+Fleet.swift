@@ -2,7 +2,6 @@ import CacheActivity
 
 /// The counts of a fleet tier.
 extension PrometheusText {
-  /// Adds the counts of the tier.
   mutating func add(_ counts: FleetActivity) {
     counter("urlcache_fleet_lookups", "Lookups of shared responses in Redis.", counts.lookups)
     counter(

@@ -66,7 +66,6 @@ struct PrometheusText {
 }
 
 extension PrometheusText {
-  /// Adds the counters of a directory.
   mutating func add(_ counts: DirectoryStatistics) {
     gauge(
       "urlcache_counters_start_time_seconds", "Unix time at which the counters of the directory began.",
@@ -119,7 +118,6 @@ extension PrometheusText {
       counts.fetchLatency, exponents: 17...36)
   }
 
-  /// Adds the contents of a store.
   mutating func addContents(
     entryCount: Int, payloadByteCount: Int, diskByteCount: Int, capacityByteCount: Int, excessByteCount: Int,
     pendingPurgeCount: Int, unfinishedBodyCount: Int, arrivingByteCount: Int

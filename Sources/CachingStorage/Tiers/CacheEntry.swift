@@ -20,7 +20,6 @@ public final class CacheEntry: StoredResponseMetadata, Sendable {
   ///
   /// Declared first, because every hit reads it and the memory next to it.
   package let prepared = AtomicOnceReference<AnyObject & Sendable>()
-  /// The Vary key.
   package let vary: VaryKey
   /// For the memory tier: the point in the order of removals up to which no removal covers the response. Lookups
   /// advance it.

@@ -111,7 +111,6 @@ package final class MemoryTier: CopyHolder {
     return best
   }
 
-  /// Returns the Vary keys of the variants of a key.
   func variants(of key: RequestKey) -> [VaryKey] {
     box(for: key).shard.withLock { $0.variants[key] }?.map(\.vary) ?? []
   }

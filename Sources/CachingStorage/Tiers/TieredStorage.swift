@@ -10,9 +10,7 @@ import Synchronization
 ///
 /// ``ResponseCache`` is its interface.
 package final class TieredStorage: Sendable {
-  /// The options of the cache.
   package let options: ResponseCache.Options
-  /// The memory tier.
   package let memory: MemoryTier
   /// The connection with the store, which is the disk tier if there is a disk capacity.
   package let connection: StoreConnection
@@ -49,7 +47,6 @@ package final class TieredStorage: Sendable {
   /// The store, if there is a disk tier.
   package var store: ResponseStore? { connection.store }
 
-  /// The time.
   package var now: Date { options.clock() }
 
   // MARK: Lookups

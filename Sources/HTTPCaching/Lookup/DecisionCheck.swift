@@ -20,7 +20,6 @@ package struct DecisionCheck: Sendable, Hashable {
 
     /// The name of the value, such as `lifetime`.
     package let name: String
-    /// The value.
     package let value: Value
 
     static func seconds(_ name: String, _ seconds: Double) -> Figure { Figure(name: name, value: .seconds(seconds)) }
@@ -28,7 +27,6 @@ package struct DecisionCheck: Sendable, Hashable {
     static func text(_ name: String, _ text: String) -> Figure { Figure(name: name, value: .text(text)) }
   }
 
-  /// The rule.
   package let rule: Rule
   /// Whether the rule applied.
   package let applies: Bool

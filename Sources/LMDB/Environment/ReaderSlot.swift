@@ -6,7 +6,6 @@ internal import Synchronization
 /// A thread that swaps itself into `owner` has the slot to itself until it stores ``free`` again. Only the owner
 /// accesses `transaction`.
 struct ReaderSlot: ~Copyable {
-  /// The slot is free.
   static let free: UInt = 0
   /// The slot is free, and was not used since it was marked idle.
   static let idle: UInt = 1

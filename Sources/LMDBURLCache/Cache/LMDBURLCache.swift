@@ -22,7 +22,6 @@ import Synchronization
 open class LMDBURLCache: URLCache, @unchecked Sendable {
   /// The cache without Foundation's types, of which this object is the interface.
   package let storage: ResponseCache
-  /// The options of the cache.
   let options: Options
   /// The codings that the transport of the options removes from content.
   let contentDecoding: ContentDecoding
@@ -32,7 +31,6 @@ open class LMDBURLCache: URLCache, @unchecked Sendable {
   /// The transports of loads that use this cache.
   let sessionTransports = SessionTransports()
 
-  /// The two tiers.
   package var core: TieredStorage { storage.tiers }
 
   // MARK: Creating a cache

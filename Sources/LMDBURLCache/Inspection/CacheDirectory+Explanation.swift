@@ -10,7 +10,6 @@ import ResponseStore
 extension CacheDirectory {
   /// The effect of a request, and the stored response that a lookup selects.
   package struct Explanation: Sendable {
-    /// The decision and its checks.
     package let decision: RequestExplanation
     /// The number of stored variants of the URL.
     package let variantCount: Int

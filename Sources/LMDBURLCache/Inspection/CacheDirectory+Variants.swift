@@ -19,7 +19,6 @@ extension CacheDirectory {
 
   /// A stored response of a URL, without its body.
   package struct Variant: Sendable {
-    /// The response.
     package let response: StoredResponse
     /// Whether a lookup for the request would select this variant.
     package let isSelected: Bool

@@ -30,7 +30,6 @@ public struct LoadResult: Sendable {
 
 /// The result of a load whose body was not kept.
 package struct WarmResult: Sendable {
-  /// The source of the final response.
   package let source: ResponseSource
   /// The status code; 0 for a response that is not HTTP.
   package let status: Int

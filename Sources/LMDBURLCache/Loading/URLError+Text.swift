@@ -7,7 +7,6 @@ extension URLError {
     self.init(code, userInfo: [NSLocalizedDescriptionKey: text])
   }
 
-  /// The error for a request without a URL.
   static var requestWithoutURL: URLError {
     URLError(
       .badURL, "The request was not sent, because it has no URL. Set an absolute URL, such as https://example.com/.")

@@ -27,7 +27,6 @@ final class ProgramCredentials: Sendable {
   private struct Record {
     weak var storage: URLCredentialStorage?
     var owners: [URLProtectionSpace: Owner] = [:]
-    /// The number of the last change by the program.
     var lastChange = 0
     var isFull = false
   }

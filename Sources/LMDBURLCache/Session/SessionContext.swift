@@ -22,7 +22,6 @@ final class SessionContext: @unchecked Sendable {
   /// Whether the session asks this library's protocol class. Otherwise it asks the cache, but stores nothing.
   let asksCachingProtocol: Bool
 
-  /// Creates the context of a session.
   init(of session: URLSession) {
     let configuration = session.configuration.copied
     sessionCache = configuration.urlCache as? LMDBURLCache
@@ -245,7 +244,6 @@ final class SessionContext: @unchecked Sendable {
     }
   }
 
-  /// Returns the context of a task's session.
   static func of(_ task: URLSessionTask) -> SessionContext { known(of: task) ?? unknown }
 
   /// Returns the context of a task's session; nil if the session is unknown.

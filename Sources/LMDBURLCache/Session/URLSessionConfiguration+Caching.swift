@@ -30,7 +30,6 @@ extension URLSessionConfiguration {
     }
   }
 
-  /// A copy of this configuration.
   var copied: URLSessionConfiguration {
     guard let copy = copy() as? URLSessionConfiguration else {
       preconditionFailure("A copy of a configuration is a configuration")

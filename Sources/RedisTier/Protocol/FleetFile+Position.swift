@@ -28,7 +28,6 @@ extension FleetFile {
     word(Offset.owner) == owner ? position(ofTag: tag) : nil
   }
 
-  /// The position, as of a store.
   func position(ofStore owner: UInt64) -> LogPosition? { position(ofTag: tag, ofStore: owner) }
 
   private func epochSlot(_ number: UInt64) -> UnsafeMutableRawPointer {

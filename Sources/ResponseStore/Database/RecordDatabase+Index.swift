@@ -37,7 +37,6 @@ extension RecordDatabase {
   /// Returns the digest of a cache key under the store's secret, so that clients cannot choose keys that collide.
   func keyDigest(of key: [UInt8]) -> UInt64 { key.withUnsafeBytes { keyDigest(of: $0) } }
 
-  /// Returns the tag of a cache key in the index.
   func tag(of key: UnsafeRawBufferPointer) -> UInt64 { IndexEntry.tag(of: keyDigest(of: key)) }
 
   @inline(__always)

@@ -44,7 +44,6 @@ extension RecordDatabase {
     try meta.put(progress.encoded, for: MetaKey.sweep, in: transaction)
   }
 
-  /// Returns the tombstones in the database.
   func tombstones(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> [Tombstone] {
     var tombstones: [Tombstone] = []
     try meta.withCursor(in: transaction) { (cursor) throws(LMDBError) in

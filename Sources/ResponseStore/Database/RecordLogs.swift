@@ -30,7 +30,6 @@ struct RecordLogs: Sendable {
     self.closedSegments = closedSegments
   }
 
-  /// The log of a band.
   subscript(band: Band) -> Log { logs[band.number] }
 
   // MARK: Records
@@ -104,7 +103,6 @@ struct RecordLogs: Sendable {
     return try logs[band.number].remove(rowID, in: transaction)
   }
 
-  /// Returns the number of records.
   func rowCount(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> Int {
     var count = 0
     for band in Band.all { count += try self[band].statistics(in: transaction).entryCount }
@@ -118,7 +116,6 @@ struct RecordLogs: Sendable {
     return count
   }
 
-  /// Whether no segment is closed.
   func hasNoSegments(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> Bool {
     try closedSegments.statistics(in: transaction).entryCount == 0
   }

@@ -17,7 +17,6 @@ enum MetaKey {
     partialPrefix + bigEndian(bodyID)
   }
 
-  /// Returns the number after a prefix.
   static func number(in key: [UInt8], after prefix: [UInt8]) -> UInt64? {
     guard key.starts(with: prefix), key.count >= prefix.count + 8 else { return nil }
     return key[prefix.count..<(prefix.count + 8)].reduce(0) { $0 << 8 | UInt64($1) }

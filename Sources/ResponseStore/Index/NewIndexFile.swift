@@ -63,7 +63,6 @@ struct NewIndexFile {
     return true
   }
 
-  /// Deletes the file.
   func delete() {
     if exists { unlink(temporaryPath) }
   }

@@ -14,7 +14,6 @@ extension RecordIndex {
     set { self[IndexLayout.Word.occupancy] = UInt64(newValue.count) << 32 | UInt64((newValue.invalidCell ?? -1) + 1) }
   }
 
-  /// Returns the cell of a record.
   func cell(of tag: UInt64, rowID: UInt64) -> Int? {
     let home = home(of: tag)
     return (home..<firstFreeCell(from: home)).first {

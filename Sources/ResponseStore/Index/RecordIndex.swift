@@ -99,7 +99,6 @@ final class RecordIndex: @unchecked Sendable {
     set { self[IndexLayout.Word.inflation] = newValue.bitPattern }
   }
 
-  /// The number of records in the index.
   var recordCount: Int { occupancy.count }
 
   /// Whether there are cells for `count` more records.

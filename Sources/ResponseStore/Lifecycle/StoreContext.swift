@@ -15,9 +15,7 @@ final class StoreContext: Sendable {
   let options: ResponseStore.Options
   let storeDirectory: StoreDirectory
   let database: RecordDatabase
-  /// The environment of ``database``.
   let environment: Unretained<LMDBEnvironment>
-  /// The index of ``database``.
   let index: Unretained<IndexMapping>
   let removalLog: RemovalLog
   let removals: KnownRemovals

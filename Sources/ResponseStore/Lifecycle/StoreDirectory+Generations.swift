@@ -42,7 +42,6 @@ extension StoreDirectory {
 
   static let dataPrefix = "data-"
 
-  /// The folder of a generation.
   func folder(_ number: UInt64) -> String { Self.folder(number, in: path) }
 
   private static func folder(_ number: UInt64, in path: String) -> String { path + "/" + dataPrefix + "\(number)" }

@@ -95,7 +95,6 @@ final class StoreDirectory: @unchecked Sendable {
   }
 
   func path(of name: String) -> String { path + "/" + name }
-  /// The folder of the generation.
   var dataDirectory: String { folder(generation) }
   /// The path of a file of the generation.
   func dataPath(of name: String) -> String { dataDirectory + "/" + name }
@@ -251,7 +250,6 @@ final class StoreDirectory: @unchecked Sendable {
 
   func hasFile(_ name: String) -> Bool { Self.hasFile(name, in: path) }
 
-  /// Returns the names of the entries of a directory.
   static func names(in directory: String) -> [String] {
     guard let stream = opendir(directory) else { return [] }
     defer { closedir(stream) }
@@ -262,7 +260,6 @@ final class StoreDirectory: @unchecked Sendable {
     return names
   }
 
-  /// Whether a directory has a file with this name.
   static func hasFile(_ name: String, in directory: String) -> Bool { access(directory + "/" + name, F_OK) == 0 }
 
   /// The length of the data file, or 0.

@@ -11,7 +11,6 @@ final class KnownRemovals: Sendable {
   private struct Known {
     /// The latest removals in the log.
     var logged: RemovalIndex
-    /// The tombstones in the database.
     var tombstones: [Tombstone] = []
     /// The transaction that last changed the tombstones.
     var tombstonesChange: UInt64 = 0
@@ -82,7 +81,6 @@ final class KnownRemovals: Sendable {
     }
   }
 
-  /// The tombstones in the database.
   func tombstones(in transaction: borrowing some Transaction & ~Copyable) throws(LMDBError) -> [Tombstone] {
     try tombstones(changedIn: database.counters(in: transaction).lastTombstoneChange, in: transaction)
   }

@@ -126,7 +126,6 @@ struct RemovalSweep: Sendable {
     }
   }
 
-  /// Returns the next batch.
   private func search(_ batch: Batch, in transaction: borrowing ReadTransaction) throws(LMDBError) -> Batch {
     var batch = batch
     let budget = space.budget

@@ -16,9 +16,7 @@ package struct RemovalInForce: Sendable {
   /// The sequence number in the removal log; nil if so many removals have come that this process does not know them
   /// all.
   package let sequence: UInt64?
-  /// The removal itself.
   package let removal: Removal
-  /// The progress.
   package let stage: Stage
   /// The number of covered responses that are still on disk, or of a soft removal still to be marked.
   ///
@@ -32,7 +30,6 @@ package struct RemovalInForce: Sendable {
 package struct RemovalOverview: Sendable {
   /// The removals that affect responses now, in their order.
   package var removals: [RemovalInForce]
-  /// The number of the last removal.
   package let lastSequence: UInt64
   /// The number of the last removal that was applied to the database.
   package let lastApplied: UInt64

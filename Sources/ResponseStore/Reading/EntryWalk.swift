@@ -113,7 +113,6 @@ struct EntryWalk {
 }
 
 extension KeyCodec {
-  /// Returns the encoded key.
   static func bytes(of key: Value) throws(LMDBError) -> [UInt8] {
     try withEncoded(key) { (bytes) throws(LMDBError) in [UInt8](bytes) }
   }

@@ -195,7 +195,6 @@ final class Reader: Sendable {
     return nil
   }
 
-  /// Runs `body` with a read transaction.
   @inline(__always)
   func read<R>(_ body: (borrowing ReadTransaction) throws(LMDBError) -> R) throws(LMDBError) -> R {
     try environment.use { environment in
@@ -316,7 +315,6 @@ final class Reader: Sendable {
     return true
   }
 
-  /// Counts a use of a record.
   @inline(__always)
   func recordUse(of selected: SelectedRecord) {
     guard let cell = selected.cell else { return }

@@ -28,7 +28,6 @@ extension ResponseStore {
 extension StoredResponse {
   /// The numbers of a record on disk.
   package struct RecordDetails: Sendable {
-    /// The row ID.
     package let rowID: UInt64
     /// The size of the record header in bytes, with key, Vary key, fields and attachment.
     package let headerByteCount: Int
@@ -44,7 +43,6 @@ extension StoredResponse {
     package let removalSequence: UInt64
   }
 
-  /// The numbers of the record.
   package var recordDetails: RecordDetails {
     let rowID = rowID
     return withHead { head in

@@ -77,7 +77,6 @@ public struct StoredResponseInfo: Sendable {
   public let freshness: FreshnessInfo
   /// The request fields of its Vary key.
   public var varyNames: [String] { vary.ofRequest.fields.map(\.name) }
-  /// Its Vary key.
   package let vary: VaryKey
   /// The body's size in bytes.
   public let bodyByteCount: Int

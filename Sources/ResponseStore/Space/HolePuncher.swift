@@ -12,7 +12,6 @@ struct HolePuncher: Sendable {
   private struct State {
     /// Whether a removal has freed pages. If most of the file is free, the pages are returned.
     var isAfterRemoval = false
-    /// The current pass.
     var pass: Pass?
   }
 

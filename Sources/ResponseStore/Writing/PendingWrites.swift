@@ -109,7 +109,6 @@ final class PendingWrites: Sendable {
 
   // MARK: Lookups
 
-  /// Returns the newest pending write of a variant.
   func newest(of key: RequestKey, vary: VaryKey) -> PendingWrite? {
     writes(for: key).first { $0.vary == vary }
   }

@@ -4,7 +4,6 @@ import LMDB
 /// The writer's queue, whose size in bytes is limited.
 struct WriteQueue {
   private var writes: [PendingWrite] = []
-  /// The bytes of the queued writes.
   private(set) var queuedByteCount = 0
   /// Whether the writer has taken writes and not finished them.
   private(set) var isWriting = false

@@ -14,7 +14,6 @@ final class DemoFiles: Sendable {
 
   struct File: Sendable, Codable {
     let url: URL
-    /// The absolute path.
     let path: String
   }
 

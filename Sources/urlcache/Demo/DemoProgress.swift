@@ -28,7 +28,6 @@ final class DemoProgress: Sendable {
     }
   }
 
-  /// Counts a step.
   func step() {
     let count = done.wrappingAdd(1, ordering: .relaxed).newValue
     guard isTerminal, count.isMultiple(of: 16) else { return }
@@ -39,7 +38,6 @@ final class DemoProgress: Sendable {
     }
   }
 
-  /// Ends the phase.
   func end(_ result: String) {
     state.withLock { state in
       let duration = Format.latency(ContinuousClock.now - state.start)

@@ -56,7 +56,6 @@ struct Readers: Sendable {
 
   // MARK: Interfaces
 
-  /// Loads through a session.
   static func bySession(_ session: URLSession) -> Load {
     { request in
       let (data, response) = try await session.data(for: request)

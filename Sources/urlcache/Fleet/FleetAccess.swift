@@ -4,7 +4,6 @@ import RedisTier
 
 /// The options of commands that connect to a fleet's Redis.
 enum FleetAccess {
-  /// The variable of the environment with the password.
   static let passwordVariable = "URLCACHE_REDIS_PASSWORD"
 
   static let urlText = """

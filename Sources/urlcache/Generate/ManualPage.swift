@@ -2,7 +2,6 @@ import Foundation
 
 /// Manual pages in the format of `man`, from the definitions of `--help`.
 enum ManualPage {
-  /// Returns the page of a command.
   static func page(of manual: CommandHelp) -> String {
     let name = "urlcache-\(manual.name)"
     var text = title(name) + ".SH NAME\n\(escaped(name)) \\- \(escaped(manual.summary.withoutFullStop))\n.SH SYNOPSIS\n"

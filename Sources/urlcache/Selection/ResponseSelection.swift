@@ -19,7 +19,6 @@ struct ResponseSelection {
   /// The options that a purge and a list have in common.
   static let options: [Option] = scopeOptions + ResponseFilter.options
 
-  /// The options of a purge.
   static let purgeOptions: [Option] = scopeOptions + [all] + ResponseFilter.options
 
   private static let scopeNames = ["url", "since", "host", "prefix", "tag", "group", "all"]

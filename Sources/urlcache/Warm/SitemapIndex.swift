@@ -5,7 +5,6 @@ import LMDBURLCache
 
 /// Fetches the sitemaps of an index through the cache.
 enum SitemapIndex {
-  /// The number of failures that are printed.
   private static let printedFailureCount = 20
 
   /// Adds the URLs of all sitemaps of a list's index to the list. Prints the error of each sitemap that cannot be read.

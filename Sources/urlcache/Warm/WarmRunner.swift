@@ -18,7 +18,6 @@ struct WarmRunner {
   let rate: Int?
   let checkpoint: WarmCheckpoint
 
-  /// The number of failures that are printed.
   private static let printedFailureCount = 20
   private static let saveInterval = Duration.seconds(1)
 
