@@ -5,7 +5,8 @@ import LoopbackOrigin
 import Synchronization
 import Testing
 
-/// A cache in its own directory in memory. At the end its store is checked and the directory removed.
+/// A cache in its own directory in memory. At the end of the test the suite's trait ``EndsFixtures`` checks its store and
+/// removes the directory.
 final class CacheFixture {
   let directory: URL
   let clock = ManualClock()
@@ -13,7 +14,8 @@ final class CacheFixture {
   private(set) var cache: LMDBURLCache
 
   init(
-    memory: Int = 4 << 20, disk: Int = 16 << 20, configure: (inout LMDBURLCache.Options) -> Void = { _ in }
+    memory: Int = 4 << 20, disk: Int = 16 << 20, sourceLocation: SourceLocation = #_sourceLocation,
+    configure: (inout LMDBURLCache.Options) -> Void = { _ in }
   ) throws {
     directory = URL(fileURLWithPath: memoryDirectory(for: 64 << 20))
     var options = LMDBURLCache.Options()
@@ -22,30 +24,21 @@ final class CacheFixture {
     configure(&options)
     self.options = options
     cache = try LMDBURLCache(directory: directory, memoryCapacity: memory, diskCapacity: disk, options: options)
+    FixtureScope.atEnd(sourceLocation: sourceLocation) { [self] in
+      await cache.finishBackgroundWork()
+      cache.flush()
+      if let store = cache.core.store { #expect(store.checkInvariants() == [], sourceLocation: sourceLocation) }
+      // Some tests have removed the directory already.
+      try? FileManager.default.removeItem(at: directory)
+    }
   }
 
   private let options: LMDBURLCache.Options
-
-  deinit {
-    // Only tests that threw leave the directory; `finish()` removes it otherwise.
-    try? FileManager.default.removeItem(at: directory)
-  }
 
   /// Opens another cache on the same directory. The old one stays valid for its owners.
   func reopen(memory: Int = 4 << 20, disk: Int = 16 << 20) throws {
     cache.flush()
     cache = try LMDBURLCache(directory: directory, memoryCapacity: memory, diskCapacity: disk, options: options)
-  }
-
-  /// Checks the store and removes the directory. Every test that stores ends with this call.
-  func finish(sourceLocation: SourceLocation = #_sourceLocation) async {
-    await cache.finishBackgroundWork()
-    cache.flush()
-    if let store = cache.core.store {
-      #expect(store.checkInvariants() == [], sourceLocation: sourceLocation)
-    }
-    // Some tests have removed the directory already.
-    try? FileManager.default.removeItem(at: directory)
   }
 
   /// Returns a session that caches.
@@ -64,15 +57,16 @@ func withCache(
   sourceLocation: SourceLocation = #_sourceLocation, origin handler: @escaping LoopbackOrigin.Handler,
   _ body: (CacheFixture, LoopbackOrigin) async throws -> Void
 ) async throws {
-  let fixture = try CacheFixture(memory: memory, disk: disk, configure: configure)
-  let origin = try LoopbackOrigin(handler: handler)
-  do {
-    try await body(fixture, origin)
-  } catch {
-    Issue.record(error, sourceLocation: sourceLocation)
+  try await FixtureScope.run {
+    let fixture = try CacheFixture(memory: memory, disk: disk, sourceLocation: sourceLocation, configure: configure)
+    let origin = try LoopbackOrigin(handler: handler)
+    defer { origin.stop() }
+    do {
+      try await body(fixture, origin)
+    } catch {
+      Issue.record(error, sourceLocation: sourceLocation)
+    }
   }
-  origin.stop()
-  await fixture.finish(sourceLocation: sourceLocation)
 }
 
 /// Returns a response with the given fields.

@@ -6,7 +6,7 @@ import LoopbackOrigin
 import Testing
 
 /// Rules as data over the ways to load, and over the methods of `URLCache`.
-@Suite("Loads with caching rules", .timeLimit(.minutes(1)))
+@Suite("Loads with caching rules", .endsFixtures, .timeLimit(.minutes(1)))
 struct CachingRulesLoadTests {
   private func origin() throws -> LoopbackOrigin {
     try LoopbackOrigin { request in
@@ -52,7 +52,6 @@ struct CachingRulesLoadTests {
     #expect(cache.statistics.directory?.storageRefusals["storing-disallowed"] == 1)
     try await cache.purge(.url(origin.url("/img/1?token=d")))
     #expect(!cache.isCached(origin.url("/img/1?token=a")))
-    await fixture.finish()
   }
 
   @Test("The closure for overrides has the last word, and keeps what it does not set")
@@ -63,7 +62,6 @@ struct CachingRulesLoadTests {
     let image = try await fixture.cache.load(URLRequest(url: origin.url("/img/1?token=a")))
     #expect(image.timeToLive == 5)
     #expect(try await fixture.cache.load(URLRequest(url: origin.url("/img/1"))).source == .hit)
-    await fixture.finish()
   }
 
   @Test("A partition field separates the requests of sessions, of loads and of the methods of URLCache")
@@ -93,7 +91,6 @@ struct CachingRulesLoadTests {
     #expect(try await fixture.cache.load(request("a")).cachingRules == ["loopback", "tenants"])
     fixture.cache.flush()
     #expect(Set(fixture.cache.entries().map(\.partition)).isSuperset(of: ["{x-tenant=a}", "{x-tenant}"]))
-    await fixture.finish()
   }
 
   @Test("A response that the program stores itself is not stored if a rule forbids it")
@@ -107,6 +104,5 @@ struct CachingRulesLoadTests {
         CachedURLResponse(response: response, data: Data("body".utf8)), for: URLRequest(url: url))
       #expect(fixture.cache.isCached(url) == (path == "/page"))
     }
-    await fixture.finish()
   }
 }

@@ -5,7 +5,7 @@ import LMDBURLCache
 import LoopbackOrigin
 import Testing
 
-@Suite("Capacities")
+@Suite("Capacities", .endsFixtures)
 struct CapacityTests {
   func url(_ number: Int) -> URL { URL(string: "http://example.com/\(number)")! }
 
@@ -40,7 +40,6 @@ struct CapacityTests {
     fill(fixture.cache, count: 1, bodyByteCount: 1)
     #expect(countCached(fixture.cache, of: 1) == 0)
     #expect(fixture.cache.statistics.disk == nil)
-    await fixture.finish()
   }
 
   @Test("Recently used responses stay in the memory tier")
@@ -53,7 +52,6 @@ struct CapacityTests {
         for: URLRequest(url: url(number)))
       #expect(fixture.cache.cachedResponse(for: URLRequest(url: url(0))) != nil)
     }
-    await fixture.finish()
   }
 
   @Test("Replacing and removing responses reduces the memory usage")
@@ -70,7 +68,6 @@ struct CapacityTests {
     fixture.cache.removeAllCachedResponses()
     #expect(fixture.cache.currentMemoryUsage == 0)
     #expect(fixture.cache.statistics.memoryEntryCount == 0)
-    await fixture.finish()
   }
 
   @Test("A smaller disk capacity evicts before the assignment returns")
@@ -86,7 +83,6 @@ struct CapacityTests {
     #expect((1...55).contains(kept))
     #expect(fixture.cache.isCached(url(99)))
     #expect(fixture.cache.core.store?.checkInvariants() == [])
-    await fixture.finish()
   }
 
   @Test(
@@ -105,7 +101,6 @@ struct CapacityTests {
     #expect(countCached(fixture.cache, of: 3) == 0)
     fill(fixture.cache, count: 1, bodyByteCount: 100)
     #expect(countCached(fixture.cache, of: 1) == 1)
-    await fixture.finish()
   }
 
   @Test("Setting a disk capacity later opens the store")
@@ -118,7 +113,6 @@ struct CapacityTests {
     #expect(countCached(fixture.cache, of: 1) == 1)
     try fixture.reopen()
     #expect(countCached(fixture.cache, of: 1) == 1)
-    await fixture.finish()
   }
 
   @Test("A session's response may use 5% of the larger present capacity")
@@ -145,26 +139,27 @@ struct CapacityTests {
   @Test("If a disk capacity cannot be applied, the previous one stays in effect")
   func tooLittleAddressSpace() async {
     await #expect(processExitsWith: .success) {
-      let lines = LogLines()
-      let fixture = try CacheFixture { $0.log = { lines.append($0) } }
-      let cache = fixture.cache
-      let pages = try String(contentsOfFile: "/proc/self/statm", encoding: .utf8).prefix { $0.isNumber }
-      let byteCount = (Int(pages) ?? 0) * Int(getpagesize())
-      var limit = rlimit()
-      getrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limit)
-      limit.rlim_cur = rlim_t(byteCount + (256 << 20))
-      setrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limit)
-      cache.diskCapacity = 4 << 30
-      guard cache.diskCapacity == 16 << 20 else { exit(11) }
-      guard lines.all.contains(where: { $0.contains("The capacity could not be set") }) else { exit(12) }
-      limit.rlim_cur = limit.rlim_max
-      setrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limit)
-      cache.diskCapacity = 32 << 20
-      guard cache.diskCapacity == 32 << 20 else { exit(13) }
-      let url = URL(string: "http://example.com/a")!
-      cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
-      guard cache.flush(), cache.isCached(url) else { exit(14) }
-      await fixture.finish()
+      try await FixtureScope.run {
+        let lines = LogLines()
+        let fixture = try CacheFixture { $0.log = { lines.append($0) } }
+        let cache = fixture.cache
+        let pages = try String(contentsOfFile: "/proc/self/statm", encoding: .utf8).prefix { $0.isNumber }
+        let byteCount = (Int(pages) ?? 0) * Int(getpagesize())
+        var limit = rlimit()
+        getrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limit)
+        limit.rlim_cur = rlim_t(byteCount + (256 << 20))
+        setrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limit)
+        cache.diskCapacity = 4 << 30
+        guard cache.diskCapacity == 16 << 20 else { exit(11) }
+        guard lines.all.contains(where: { $0.contains("The capacity could not be set") }) else { exit(12) }
+        limit.rlim_cur = limit.rlim_max
+        setrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limit)
+        cache.diskCapacity = 32 << 20
+        guard cache.diskCapacity == 32 << 20 else { exit(13) }
+        let url = URL(string: "http://example.com/a")!
+        cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
+        guard cache.flush(), cache.isCached(url) else { exit(14) }
+      }
     }
   }
 

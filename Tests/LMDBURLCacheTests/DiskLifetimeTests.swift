@@ -5,7 +5,7 @@ import LMDBURLCache
 import LoopbackOrigin
 import Testing
 
-@Suite("The minimum lifetime for the disk tier")
+@Suite("The minimum lifetime for the disk tier", .endsFixtures)
 struct DiskLifetimeTests {
   /// Stores the response with these fields, and opens the directory again, as after a restart.
   private func withStored(
@@ -88,6 +88,5 @@ struct DiskLifetimeTests {
     fixture.cache.storeCachedResponse(cached(urls[2], "body", stale), for: URLRequest(url: urls[2]))
     try fixture.reopen()
     #expect(urls.map { fixture.cache.isCached($0) } == [false, true, true])
-    await fixture.finish()
   }
 }

@@ -9,7 +9,7 @@ import Synchronization
 import Testing
 
 /// A cache looks for equivalent URLs (No-Vary-Search) only if it may have a response for them.
-@Suite("Lookups for equivalent URLs in memory", .timeLimit(.minutes(1)))
+@Suite("Lookups for equivalent URLs in memory", .endsFixtures, .timeLimit(.minutes(1)))
 struct EquivalentLookupTests {
   /// The storage of a cache, which counts the lookups of records of equivalent URLs.
   private final class CountingStorage: WrappedCache, SharesClientState {
@@ -56,7 +56,6 @@ struct EquivalentLookupTests {
     let count = storage.count
     #expect(try await source("/nvs?x=2") == .hit)
     #expect(storage.count == count + 1)
-    await fixture.finish()
   }
 
   @Test("A response with No-Vary-Search that is only in memory answers equivalent URLs", arguments: [0, 16 << 20])

@@ -6,7 +6,7 @@ import LoopbackOrigin
 import Testing
 
 /// One host and port in different spellings. libcurl finds the names below `localhost` on this machine.
-@Suite("Spellings of a host", .timeLimit(.minutes(1)))
+@Suite("Spellings of a host", .endsFixtures, .timeLimit(.minutes(1)))
 struct HostSpellingTests {
   /// A host as in its key, and other spellings of it. `PORT` is the port of the origin.
   private static let spellings: [(canonical: String, others: [String])] = [
@@ -82,6 +82,5 @@ struct HostSpellingTests {
     await #expect(throws: URLError.self) { try await fixture.cache.data(from: url) }
     fixture.cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
     #expect(!fixture.cache.isCached(url))
-    await fixture.finish()
   }
 }

@@ -9,7 +9,6 @@ import Testing
 struct LifetimeTests {
   @Test("Releasing the last reference to a cache closes its store and keeps the stored responses")
   func cache() async throws {
-    let fixture = try CacheFixture()
     let origin = try LoopbackOrigin { _ in Reply(200, [("Cache-Control", "max-age=600")], "a") }
     defer { origin.stop() }
     weak var weakCache: LMDBURLCache?
@@ -40,7 +39,6 @@ struct LifetimeTests {
     let again = try LMDBURLCache(directory: directory, memoryCapacity: 0, diskCapacity: 8 << 20)
     for path in ["/a", "/b", "/c"] { #expect(again.isCached(origin.url(path)), "\(path)") }
     #expect(again.core.store?.checkInvariants() == [])
-    await fixture.finish()
   }
 
   @Test("Opening and releasing caches of one directory loses no response")

@@ -5,7 +5,7 @@ import LoopbackOrigin
 import Testing
 
 /// The contract of `URLCache` for responses that callers store and look up themselves.
-@Suite("Manually stored responses")
+@Suite("Manually stored responses", .endsFixtures)
 struct ManualStorageTests {
   let url = URL(string: "http://example.com/a?q=1")!
 
@@ -47,7 +47,6 @@ struct ManualStorageTests {
     #expect(found.userInfo?["d"] as? Data == Data([1, 2]))
     #expect(found.userInfo?["a"] as? [String] == ["x", "y"])
     #expect(found == fixture.cache.cachedResponse(for: request))
-    await fixture.finish()
   }
 
   @Test("A userInfo that is no property list stays in memory, while the response is stored on disk")
@@ -64,7 +63,6 @@ struct ManualStorageTests {
     let found = try #require(fixture.cache.cachedResponse(for: request))
     #expect(found.data.text == "body")
     #expect(found.userInfo == nil)
-    await fixture.finish()
   }
 
   @Test(
@@ -85,7 +83,6 @@ struct ManualStorageTests {
     #expect(found.response.mimeType == "text/x")
     #expect(found.response.expectedContentLength == 77)
     #expect(found.response.textEncodingName == "utf-8")
-    await fixture.finish()
   }
 
   @Test("The response's own URL is stored if it differs from the request's")
@@ -96,7 +93,6 @@ struct ManualStorageTests {
     try fixture.reopen()
     #expect(fixture.cache.cachedResponse(for: URLRequest(url: url))?.response.url == other)
     #expect(fixture.cache.cachedResponse(for: URLRequest(url: other)) == nil)
-    await fixture.finish()
   }
 
   @Test("The storage policy selects the tiers")
@@ -123,7 +119,6 @@ struct ManualStorageTests {
     #expect(fixture.cache.cachedResponse(for: allowed) != nil)
     #expect(fixture.cache.cachedResponse(for: memory) == nil)
     #expect(fixture.cache.cachedResponse(for: ignored) != nil)
-    await fixture.finish()
   }
 
   @Test(
@@ -141,7 +136,6 @@ struct ManualStorageTests {
     #expect(fixture.cache.cachedResponse(for: request)?.data.text == "body")
     try fixture.reopen()
     #expect((fixture.cache.cachedResponse(for: request) != nil) == reachesDisk)
-    await fixture.finish()
   }
 
   @Test("A newer response for memory only replaces the older one on disk")
@@ -154,7 +148,6 @@ struct ManualStorageTests {
     #expect(fixture.cache.cachedResponse(for: request)?.data.text == "new")
     try fixture.reopen()
     #expect(fixture.cache.cachedResponse(for: request) == nil)
-    await fixture.finish()
   }
 
   @Test("Responses differ by query, scheme, port and user, but not by fragment or the case of the host")
@@ -177,7 +170,6 @@ struct ManualStorageTests {
     fixture.cache.removeCachedResponse(for: URLRequest(url: same))
     #expect(!fixture.cache.isCached(URL(string: "http://example.com/a")!))
     #expect(fixture.cache.isCached(URL(string: "http://example.com/a?user=1")!))
-    await fixture.finish()
   }
 
   @Test("Vary and Authorization select the variant, and a variant with Vary is preferred")
@@ -208,7 +200,6 @@ struct ManualStorageTests {
       fixture.cache.removeCachedResponse(for: URLRequest(url: url))
       #expect(fixture.cache.core.variantCount(key) == 0)
       #expect(found(["Authorization": "Bearer 1"]) == nil)
-      await fixture.finish()
     }
   }
 
@@ -221,7 +212,6 @@ struct ManualStorageTests {
     #expect(fixture.cache.cachedResponse(for: URLRequest(url, ["X-User": "1"]))?.data.text == "one")
     #expect(fixture.cache.cachedResponse(for: URLRequest(url, ["X-User": "2"])) == nil)
     #expect(fixture.cache.cachedResponse(for: URLRequest(url: url)) == nil)
-    await fixture.finish()
   }
 
   @Test("Invalid requests and responses are not stored, and other responses are kept")
@@ -246,6 +236,5 @@ struct ManualStorageTests {
     #expect(fixture.cache.cachedResponse(for: good)?.data.text == "body")
     #expect(fixture.cache.cachedResponse(for: URLRequest(url: long))?.data.text == "long")
     #expect(fixture.cache.cachedResponse(for: URLRequest(url: huge)) == nil)
-    await fixture.finish()
   }
 }

@@ -6,7 +6,7 @@ import ResponseStore
 import Testing
 
 /// Calls that cannot be meant throw, or log a line that says what to write instead.
-@Suite("Mistakes of programs", .timeLimit(.minutes(1)))
+@Suite("Mistakes of programs", .endsFixtures, .timeLimit(.minutes(1)))
 struct MistakeTests {
   private func open(_ directory: URL, diskCapacity: Int) throws {
     _ = try LMDBURLCache(directory: directory, memoryCapacity: 1 << 20, diskCapacity: diskCapacity)
@@ -41,7 +41,6 @@ struct MistakeTests {
     #expect(fixture.logged.all.last?.contains("Capacities are in bytes: write 512 << 20 for 512 MiB") == true)
     for capacity in [0, 16 << 20] { fixture.cache.diskCapacity = capacity }
     #expect(fixture.logged.all.count == 3)
-    await fixture.finish()
   }
 
   @Test("A directory that is no file URL throws, also for inspection; a URL without a scheme is a path")
@@ -113,7 +112,6 @@ struct MistakeTests {
       #expect(error?.code == .badURL)
       #expect(error?.localizedDescription.contains("it has no URL. Set an absolute URL") == true)
     }
-    await fixture.finish()
   }
 
   @Test("An error for a URL without a host says what to use instead")
@@ -125,7 +123,6 @@ struct MistakeTests {
       let description = error?.localizedDescription ?? ""
       #expect(description.contains("Use an http or https URL with a host"), "\(text)")
     }
-    await fixture.finish()
   }
 
   @Test("An error for a policy that forbids loading says which policy loads, over each way")
@@ -143,7 +140,6 @@ struct MistakeTests {
       #expect(error?.code == .resourceUnavailable)
       #expect(error?.localizedDescription.contains("Use returnCacheDataElseLoad or useProtocolCachePolicy") == true)
     }
-    await fixture.finish()
   }
 
   @Test("An error for a delegate that redirects to a request without a URL says what to give")

@@ -5,7 +5,7 @@ import LMDBURLCache
 import LoopbackOrigin
 import Testing
 
-@Suite("Purges")
+@Suite("Purges", .endsFixtures)
 struct PurgeTests {
   /// A way to remove the stored responses of a URL.
   enum Kind: CaseIterable {
@@ -73,7 +73,6 @@ struct PurgeTests {
       try await purge()
       #expect(!cache.isCached(url))
     }
-    await fixture.finish()
   }
 
   @Test(
@@ -90,7 +89,6 @@ struct PurgeTests {
     try #require(fixture.cache.isCached(url))
     try await fixture.cache.purge(.host(host))
     #expect(!fixture.cache.isCached(url))
-    await fixture.finish()
   }
 
   @Test(
@@ -110,7 +108,6 @@ struct PurgeTests {
     #expect(fixture.logged.all == [])
     fixture.cache.removeCachedResponses(forHost: host)
     #expect(fixture.logged.all == ["LMDBURLCache: Nothing was removed: \(Self.advice(meant))"])
-    await fixture.finish()
   }
 
   private static func advice(_ meant: String?) -> String {
@@ -177,7 +174,6 @@ struct PurgeTests {
     #expect(urls.map { fixture.cache.isCached($0) } == [true, true, false])
     try fixture.reopen()
     #expect(urls.map { fixture.cache.isCached($0) } == [true, true, false])
-    await fixture.finish()
   }
 
   @Test("A purge reaches the memory tier of another cache of the directory")
@@ -197,6 +193,5 @@ struct PurgeTests {
       }
       #expect(!fixture.cache.isCached(url), "\(kind)")
     }
-    await fixture.finish()
   }
 }

@@ -4,7 +4,7 @@ import LMDBURLCache
 import Testing
 
 /// Validation by the web servers that users have, whose 304s differ in what they name.
-@Suite("Real web servers", .serialized)
+@Suite("Real web servers", .endsFixtures, .serialized)
 struct RealOriginTests {
   private static let text = String(repeating: "The same line, which compresses well.\n", count: 100)
 
@@ -15,7 +15,6 @@ struct RealOriginTests {
     let server = try RealOriginProcess(origin)
     let fixture = try CacheFixture { $0.clock = { Date() } }
     try await body(fixture.cache, server)
-    await fixture.finish()
   }
 
   private static let lastMonth = Date(timeIntervalSinceNow: -30 * 86_400)

@@ -4,7 +4,7 @@ import Glibc
 import LMDBURLCache
 import Testing
 
-@Suite("Resources after recovery")
+@Suite("Resources after recovery", .endsFixtures)
 struct RecoveryLeakTests {
   /// Returns the number of mappings of the directory's counters, or of its other files.
   private static func mappingCount(of directory: URL, ofCounters: Bool) throws -> Int {
@@ -56,6 +56,5 @@ struct RecoveryLeakTests {
     #expect(try Self.held(of: fixture.directory) == before)
     // The counters of eight earlier stores stay mapped, as threads may be counting there.
     #expect(try Self.mappingCount(of: fixture.directory, ofCounters: true) <= 9)
-    await fixture.finish()
   }
 }

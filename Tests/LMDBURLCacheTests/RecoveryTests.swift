@@ -5,7 +5,7 @@ import LMDBURLCache
 import Testing
 
 /// A disk tier that fails while the cache is in use recovers by itself.
-@Suite("Recovery")
+@Suite("Recovery", .endsFixtures)
 struct RecoveryTests {
   static let url = URL(string: "http://example.com/a")!
 
@@ -56,7 +56,6 @@ struct RecoveryTests {
     let lines = fixture.logged.all
     #expect(lines.count { $0.contains("The store failed") } == 1)
     #expect(lines.count { $0.contains("is on again") } == 1)
-    await fixture.finish()
   }
 
   @Test("A deleted directory is created again for the owner only, and two of its caches keep sharing it")
@@ -82,7 +81,6 @@ struct RecoveryTests {
     for name in try FileManager.default.subpathsOfDirectory(atPath: fixture.directory.path) {
       #expect(mode(fixture.directory.path + "/" + name) == (name == "data-1" ? 0o700 : 0o600), "\(name)")
     }
-    await fixture.finish()
   }
 
   @Test("A response that a cache drops because its store failed replaces the older one in a cache that has recovered")
@@ -105,7 +103,6 @@ struct RecoveryTests {
     #expect(!recovered.isCached(Self.url))
     try await waitForRecovery(offline)
     #expect(!offline.isCached(Self.url))
-    await fixture.finish()
   }
 
   @Test("A response that a cache without a disk tier stores replaces the older one in the other caches")
@@ -117,7 +114,6 @@ struct RecoveryTests {
     store(memoryOnly, Self.url, "newer")
     #expect(!fixture.cache.isCached(Self.url))
     #expect(memoryOnly.cachedResponse(for: URLRequest(url: Self.url))?.data == Data("newer".utf8))
-    await fixture.finish()
   }
 
   @Test("A flush reports once, to each cache, that writes were lost with a failed store")
@@ -140,7 +136,6 @@ struct RecoveryTests {
     store(second)
     #expect(second.flush())
     #expect(cache.isCached(Self.url))
-    await fixture.finish()
   }
 
   @Test("The background thread detects a deleted directory without writes and removals")
@@ -157,7 +152,6 @@ struct RecoveryTests {
     store(cache)
     #expect(cache.flush())
     #expect(cache.isCached(Self.url))
-    await fixture.finish()
   }
 
   @Test("A removal reaches responses that another process stored after recreating the store")
@@ -186,7 +180,6 @@ struct RecoveryTests {
     #expect(cache.core.store?.hasFailed == false)
     #expect(!cache.isCached(Self.url))
     #expect(cache.isCached(URL(string: "http://example.com/kept")!))
-    await fixture.finish()
   }
 
   @Test("A process stores and finds responses while another one has not noticed that the data failed")
@@ -229,7 +222,6 @@ struct RecoveryTests {
     await child
     #expect(cache.isCached(Self.url))
     #expect(cache.isCached(URL(string: "http://example.com/other")!))
-    await fixture.finish()
   }
 
   @Test("A copy in memory misses as soon as another process has begun another generation, in which it purges")
@@ -249,7 +241,6 @@ struct RecoveryTests {
     try await waitForRecovery(cache)
     store(cache)
     #expect(cache.isCached(Self.url))
-    await fixture.finish()
   }
 
   @Test("Pauses between attempts grow up to a minute, and start again after an hour without failures")

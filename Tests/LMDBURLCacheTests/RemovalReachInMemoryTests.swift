@@ -7,7 +7,7 @@ import Synchronization
 import Testing
 
 /// A cache without a disk tier, in a directory that other caches use.
-@Suite("Removals by others without a disk tier", .timeLimit(.minutes(1)))
+@Suite("Removals by others without a disk tier", .endsFixtures, .timeLimit(.minutes(1)))
 struct RemovalReachInMemoryTests {
   private let url = URL(string: "http://example.com/a")!
 
@@ -25,7 +25,6 @@ struct RemovalReachInMemoryTests {
     #expect(!cache.isCached(url))
     cache.storeCachedResponse(cached(url), for: URLRequest(url: url))
     #expect(cache.isCached(url))
-    await fixture.finish()
   }
 
   @Test(
@@ -49,7 +48,6 @@ struct RemovalReachInMemoryTests {
       try directory.remove(.all)
     }
     #expect(!cache.isCached(url))
-    await fixture.finish()
   }
 
   @Test("The memory tier continues if the directory of a cache without a disk tier is deleted")
@@ -68,7 +66,6 @@ struct RemovalReachInMemoryTests {
     #expect(!FileManager.default.fileExists(atPath: fixture.directory.path))
     cache.removeCachedResponse(for: URLRequest(url: url))
     #expect(!cache.isCached(url))
-    await fixture.finish()
   }
 
   /// Creates a store in the directory of a cache that has none.
@@ -120,7 +117,6 @@ struct RemovalReachInMemoryTests {
     try CacheDirectory(existingAt: fixture.directory).remove(.all)
     #expect(!cache.isCached(url))
     #expect(fixture.logged.all == [])
-    await fixture.finish()
   }
 
   @Test("A removal by a cache without a disk tier applies to a store that was created later")
@@ -131,7 +127,6 @@ struct RemovalReachInMemoryTests {
     fixture.cache.removeCachedResponse(for: URLRequest(url: url))
     #expect(!second.isCached(url))
     #expect(fixture.cache.core.connection.openStore.load() != nil)
-    await fixture.finish()
   }
 
   @Test("The response of a fetch is not stored if a store was created and cleared in the meantime")
@@ -187,7 +182,6 @@ struct RemovalReachInMemoryTests {
       isRemoved.store(true, ordering: .releasing)
       await withCheckedContinuation { continuation in readers.notify(queue: .global()) { continuation.resume() } }
       #expect(violationCount.load(ordering: .relaxed) == 0)
-      await fixture.finish()
     }
   }
 
@@ -208,6 +202,5 @@ struct RemovalReachInMemoryTests {
     try FileManager.default.moveItem(at: file, to: fixture.directory.appendingPathComponent("moved"))
     try await Maker.cacheWithDisk.removeAll(in: fixture.directory)
     #expect(!cache.isCached(url))
-    await fixture.finish()
   }
 }

@@ -7,7 +7,7 @@ import Synchronization
 import Testing
 
 /// Removals by other caches and processes reach this cache's memory tier and its in-flight fetches.
-@Suite("Removals by others", .timeLimit(.minutes(1)))
+@Suite("Removals by others", .endsFixtures, .timeLimit(.minutes(1)))
 struct RemovalReachTests {
   /// A remover other than the cache that stores or fetches the response.
   enum Remover: CaseIterable {
@@ -63,7 +63,6 @@ struct RemovalReachTests {
     try await Remover.secondCache.removeAll(of: fixture)
     #expect(!cache.isCached(url))
     #expect(cache.core.use(entry) == nil)
-    await fixture.finish()
   }
 
   @Test(
@@ -116,7 +115,6 @@ struct RemovalReachTests {
     isOver.store(true, ordering: .relaxed)
     await withCheckedContinuation { continuation in readers.notify(queue: .global()) { continuation.resume() } }
     #expect(violationCount.load(ordering: .relaxed) == 0)
-    await fixture.finish()
   }
 
   @Test(
@@ -282,6 +280,5 @@ struct RemovalReachTests {
     #expect(!cache.isCached(url))
     cache.whenStored.withLock { $0 = nil }
     origin.stop()
-    await fixture.finish()
   }
 }

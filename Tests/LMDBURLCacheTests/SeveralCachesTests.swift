@@ -9,7 +9,7 @@ import Synchronization
 import Testing
 
 /// With several caches of one directory in a process, no lookup returns an older response than any of them has stored.
-@Suite("Several caches of a directory in a process", .timeLimit(.minutes(1)))
+@Suite("Several caches of a directory in a process", .endsFixtures, .timeLimit(.minutes(1)))
 struct SeveralCachesTests {
   private let url = URL(string: "http://example.com/a")!
   private var request: URLRequest { URLRequest(url: url) }
@@ -39,7 +39,6 @@ struct SeveralCachesTests {
     fixture.cache.diskCapacity = 8 << 20
     #expect(other.diskCapacity == 8 << 20)
     #expect(withoutDisk.diskCapacity == 0)
-    await fixture.finish()
   }
 
   @Test("A response that one cache stores replaces the copies in all others", arguments: [false, true])
@@ -55,7 +54,6 @@ struct SeveralCachesTests {
     for cache in others + [fixture.cache] { #expect(cache.core.memory.entryCount == 1) }
     fixture.cache.storeCachedResponse(cached(url, "newest"), for: request)
     for cache in others + [fixture.cache] { #expect(cache.cachedResponse(for: request)?.data.text == "newest") }
-    await fixture.finish()
   }
 
   @Test("Other responses stay in the memory of every cache")
@@ -68,7 +66,6 @@ struct SeveralCachesTests {
     }
     #expect(other.core.memory.entryCount == 1)
     #expect(other.cachedResponse(for: request)?.data.text == "old")
-    await fixture.finish()
   }
 
   @Test("A response for memory only hides the copies in other caches", arguments: [4 << 20, 0])
@@ -81,7 +78,6 @@ struct SeveralCachesTests {
     fixture.cache.storeCachedResponse(new, for: request)
     #expect(fixture.cache.cachedResponse(for: request)?.data.text == "new")
     #expect(other.cachedResponse(for: request) == nil)
-    await fixture.finish()
   }
 
   @Test("A response that must not be stored removes the older one from every cache")
@@ -92,7 +88,6 @@ struct SeveralCachesTests {
     fixture.cache.storeCachedResponse(cached(url, "new", fields), for: request)
     #expect(fixture.cache.cachedResponse(for: request) == nil)
     #expect(other.cachedResponse(for: request) == nil)
-    await fixture.finish()
   }
 
   @Test("A response too large for the store removes the older one from every cache")
@@ -101,7 +96,6 @@ struct SeveralCachesTests {
     let other = try sharing(fixture, disk: 1 << 20)
     fixture.cache.storeCachedResponse(cached(url, String(repeating: "x", count: 4 << 20)), for: request)
     #expect(other.cachedResponse(for: request) == nil)
-    await fixture.finish()
   }
 
   @Test("A variant that one cache stores is preferred by the others to an older matching one")
@@ -121,7 +115,6 @@ struct SeveralCachesTests {
     #expect(other.cachedResponse(for: request)?.data.text == "new")
     let french = URLRequest(url, ["Accept": "text/html", "Accept-Language": "fr"])
     #expect(other.cachedResponse(for: french)?.data.text == "old")
-    await fixture.finish()
   }
 
   @Test("A response that one cache has validated is fresh in every cache")
@@ -160,7 +153,6 @@ struct SeveralCachesTests {
         status: 200, fields: stored.fields, body: Data("new".utf8), freshness: stored.freshness, vary: stored.vary),
       for: key)
     #expect(fixture.cache.cachedResponse(for: request)?.data.text == "new")
-    await fixture.finish()
   }
 
   @Test("After a write by one cache has returned, no lookup by another finds an older response")
@@ -195,7 +187,6 @@ struct SeveralCachesTests {
     isOver.store(true, ordering: .relaxed)
     await withCheckedContinuation { continuation in readers.notify(queue: .global()) { continuation.resume() } }
     #expect(violationCount.load(ordering: .relaxed) == 0)
-    await fixture.finish()
   }
 
   @Test("After two concurrent writes every cache has the same response")
@@ -212,6 +203,5 @@ struct SeveralCachesTests {
       if found[0] == nil || found[0] != found[1] { differenceCount += 1 }
     }
     #expect(differenceCount == 0)
-    await fixture.finish()
   }
 }

@@ -7,7 +7,7 @@ import LoopbackOrigin
 import Testing
 
 /// A response that is not stored because of its size says so: to its caller, in the counters, and in the log.
-@Suite("Refusals because of a size", .timeLimit(.minutes(1)))
+@Suite("Refusals because of a size", .endsFixtures, .timeLimit(.minutes(1)))
 struct SizeRefusalTests {
   private static let lifetime = ("Cache-Control", "max-age=600")
 
@@ -36,7 +36,6 @@ struct SizeRefusalTests {
         == true)
     let inspected = try CacheDirectory(existingAt: fixture.directory)
     #expect(inspected.explain(URLRequest(url: origin.url("/2")))?.lastRefusal?.rule == "body-too-large")
-    await fixture.finish()
   }
 
   @Test(
@@ -57,7 +56,6 @@ struct SizeRefusalTests {
     #expect(fixture.logged.all.count { $0.contains("header fields and URL are larger than") } == 1)
     #expect(try await cache.load(URLRequest(url: origin.url("/small"))).storageRefusal == nil)
     #expect(cache.isCached(origin.url("/small")))
-    await fixture.finish()
   }
 
   @Test("A response that the program stores itself is counted if no tier can keep it", arguments: [0, 4 << 20])
@@ -77,7 +75,6 @@ struct SizeRefusalTests {
         == true)
     let inspected = try CacheDirectory(existingAt: fixture.directory)
     #expect(inspected.explain(URLRequest(url: url))?.lastRefusal?.rule == "body-too-large")
-    await fixture.finish()
   }
 
   @Test("A response that only the memory tier may have is no matter of size if the cache has no such tier")
@@ -94,7 +91,6 @@ struct SizeRefusalTests {
     #expect(!fixture.cache.isCached(url))
     #expect(fixture.cache.statistics.directory?.storageRefusals.keys.sorted() == ["memory-only"])
     #expect(fixture.logged.all == [])
-    await fixture.finish()
   }
 
   @Test("The log names the part of a response that is too large for the memory tier", arguments: [true, false])
@@ -111,6 +107,5 @@ struct SizeRefusalTests {
     let part = isBody ? "the body is" : "header fields and URL are"
     #expect(fixture.logged.all.count == 1)
     #expect(fixture.logged.all.first?.contains("not stored: \(part) larger than") == true)
-    await fixture.finish()
   }
 }

@@ -6,7 +6,7 @@ import LMDBURLCache
 import LoopbackOrigin
 import Testing
 
-@Suite("Soft purges")
+@Suite("Soft purges", .endsFixtures)
 struct SoftPurgeTests {
   /// A scope that covers `/dir/a` of the origin.
   enum Scope: CaseIterable, Sendable {
@@ -231,7 +231,6 @@ struct SoftPurgeTests {
       #expect(try await fixture.cache.load(URLRequest(url: url)).source == .revalidated)
     }
     #expect(try await fixture.cache.load(URLRequest(url: urls[0])).source == .hit)
-    await fixture.finish()
   }
 
   @Test("A request that accepts any age is served a covered response, and only-if-cached is not")
@@ -265,7 +264,6 @@ struct SoftPurgeTests {
     try await cache.purge(.all, mode: .soft)
     #expect(try await cache.load(request).source == .revalidated)
     #expect(try await cache.load(request).source == .hit)
-    await fixture.finish()
   }
 
   @Test("A soft purge of an invalid URL throws, and one that covers nothing leaves responses fresh")

@@ -6,7 +6,7 @@ import Synchronization
 import Testing
 
 /// Hits, misses and stores look each thing up once.
-@Suite("The path of a request", .timeLimit(.minutes(1)))
+@Suite("The path of a request", .endsFixtures, .timeLimit(.minutes(1)))
 struct StraightPathTests {
   final class Counts: Sendable {
     let partition = Atomic(0)
@@ -126,7 +126,6 @@ struct StraightPathTests {
     cache.storeDelayed()
     #expect(!cache.isCached(url))
     origin.stop()
-    await fixture.finish()
   }
 
   @Test("A removal of several cache groups covers the members of each")

@@ -8,7 +8,7 @@ import Synchronization
 import Testing
 
 /// Which of several responses a lookup finds during writes.
-@Suite("Order of the tiers", .timeLimit(.minutes(1)))
+@Suite("Order of the tiers", .endsFixtures, .timeLimit(.minutes(1)))
 struct TierOrderTests {
   private func response(_ url: URL, _ version: UInt8, byteCount: Int, _ fields: [String: String] = [:])
     -> CachedURLResponse
@@ -48,7 +48,6 @@ struct TierOrderTests {
     isOver.store(true, ordering: .relaxed)
     await withCheckedContinuation { continuation in readers.notify(queue: .global()) { continuation.resume() } }
     #expect(violationCount.load(ordering: .relaxed) == 0)
-    await fixture.finish()
   }
 
   @Test("A newer variant too large for memory is preferred to an older one in memory")
@@ -68,7 +67,6 @@ struct TierOrderTests {
     let other = URLRequest(url, ["Accept": "text/html", "Accept-Language": "fr"])
     #expect(cache.cachedResponse(for: other)?.data.first == 1)
     #expect(cache.cachedResponse(for: request)?.data.first == 2)
-    await fixture.finish()
   }
 
   @Test("A response that is not stored on disk removes the older one", arguments: [true, false])
@@ -92,6 +90,5 @@ struct TierOrderTests {
     cache.flush()
     #expect(!cache.isCached(url))
     #expect(cache.core.store?.entryCount == 0)
-    await fixture.finish()
   }
 }

@@ -10,7 +10,7 @@ import Testing
 @testable import LMDBURLCache
 
 /// Credentials whose owner is not clear, and replies that fail.
-@Suite("Credentials of sessions: unusual cases", .timeLimit(.minutes(2)))
+@Suite("Credentials of sessions: unusual cases", .endsFixtures, .timeLimit(.minutes(2)))
 struct UnusualCredentialTests {
   /// Gives the credentials in a list, one at each challenge, and then cancels.
   private final class ListDelegate: NSObject, URLSessionTaskDelegate {
@@ -164,7 +164,6 @@ struct UnusualCredentialTests {
     }
     #expect(!fixture.cache.isCached(url))
     proxy.stop()
-    await fixture.finish()
   }
 }
 

@@ -6,7 +6,7 @@ import LoopbackOrigin
 import Testing
 
 /// A validation that goes wrong, such as a 304 with a lifetime of a year, is undone by a purge since its time.
-@Suite("Purges of what a validation has updated")
+@Suite("Purges of what a validation has updated", .endsFixtures)
 struct UpdatePurgeTests {
   @Test(
     "A purge by date covers a response that a 304 has updated since, in each tier",
@@ -167,6 +167,5 @@ struct UpdatePurgeTests {
     #expect(stale.source == .stale)
     try await fixture.cache.purge(.since(storedAt - 1))
     #expect(!fixture.cache.isCached(url))
-    await fixture.finish()
   }
 }

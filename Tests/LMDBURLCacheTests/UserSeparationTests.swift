@@ -6,7 +6,7 @@ import LoopbackOrigin
 import Testing
 
 /// A response for one user never reaches another through `data(for:)`, sessions, or `URLCache`'s own methods.
-@Suite("Separation of users", .timeLimit(.minutes(1)))
+@Suite("Separation of users", .endsFixtures, .timeLimit(.minutes(1)))
 struct UserSeparationTests {
   private func url(_ user: String?, _ origin: LoopbackOrigin, _ path: String = "/x") -> URL {
     URL(string: "http://\(user.map { "\($0):pw@" } ?? "")127.0.0.1:\(origin.port)\(path)")!
@@ -62,7 +62,6 @@ struct UserSeparationTests {
     #expect(try await own.data(for: request("ann")).0.text == "ann")
     #expect(origin.requestCount == 3)
     origin.stop()
-    await shared.finish()
   }
 
   @Test("Only a keyed digest of a URL's user reaches the disk")
@@ -84,7 +83,6 @@ struct UserSeparationTests {
       let other = try CacheFixture()
       #expect(fixture.cache.core.credentialDigest("value") == fixture.cache.core.credentialDigest("value"))
       #expect(fixture.cache.core.credentialDigest("value") != other.cache.core.credentialDigest("value"))
-      await other.finish()
     }
   }
 

@@ -66,7 +66,7 @@ final class Deadline: Sendable {
 }
 
 /// Which operations wait for a full queue, and which do not.
-@Suite("Waiting for the write queue", .timeLimit(.minutes(2)))
+@Suite("Waiting for the write queue", .endsFixtures, .timeLimit(.minutes(2)))
 struct WaitingTests {
   /// Runs `body` with a store that has a small queue and waits for space for longer than any test takes.
   private func withSmallQueue(_ body: (CacheFixture) async throws -> Void) async throws {
@@ -83,7 +83,6 @@ struct WaitingTests {
     } catch {
       Issue.record(error)
     }
-    await fixture.finish()
     store.close()
   }
 

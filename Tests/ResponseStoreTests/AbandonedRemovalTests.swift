@@ -6,7 +6,7 @@ import ResponseStore
 import Testing
 
 /// A removal whose process ends before the call has returned is in force at once, or never.
-@Suite("Removals of killed processes")
+@Suite("Removals of killed processes", .endsFixtures)
 struct AbandonedRemovalTests {
   private static let url = "http://a.example/"
 
@@ -15,7 +15,6 @@ struct AbandonedRemovalTests {
     "A removal is in force when its process is killed, or never comes into force", arguments: 1...5)
   func killed(step: Int) async throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     fixture.drain()
     await #expect(processExitsWith: .signal(SIGKILL)) {
@@ -49,7 +48,6 @@ struct AbandonedRemovalTests {
   @Test("A removal in progress in a living process takes effect together with a later one")
   func living() async throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     fixture.drain()
     let turns = Turns(directory: fixture.directory)

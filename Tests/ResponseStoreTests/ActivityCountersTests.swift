@@ -6,7 +6,7 @@ import Testing
 // Buckets of a histogram, and words of the file to damage, which no public surface shows.
 @testable import CacheActivity
 
-@Suite("Counters of a directory")
+@Suite("Counters of a directory", .endsFixtures)
 struct ActivityCountersTests {
   private static func path(_ fixture: StoreFixture) -> String { fixture.path(ActivityFile.name) }
 
@@ -30,7 +30,6 @@ struct ActivityCountersTests {
   @Test("Counts outlive the store that counted them")
   func reopening() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.drain()
     _ = fixture.body("http://a.example/")
@@ -56,7 +55,6 @@ struct ActivityCountersTests {
   @Test("Counts of 4 processes with 2 threads each are exact")
   func processes() async throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let directory = fixture.directory
     await withTaskGroup(of: Void.self) { group in
       for _ in 0..<4 {
@@ -96,7 +94,6 @@ struct ActivityCountersTests {
   @Test("A killed process loses at most the event that it was counting")
   func kill() async throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let noted = fixture.directory + ".noted"
     defer { unlink(noted) }
     await #expect(processExitsWith: .signal(SIGKILL)) {
@@ -128,7 +125,6 @@ struct ActivityCountersTests {
   @Test("A process for which the table has no row counts for the directory")
   func sharedRow() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let file = try #require(fixture.store.activity.file)
     fixture.close()
     // As if another living process had the directory open 48 times.
@@ -150,7 +146,6 @@ struct ActivityCountersTests {
   @Test("A damaged number of granted events grants nothing")
   func damagedGrant() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let activity = fixture.store.activity
     let granted = try #require(activity.file).header(ActivityLayout.HeaderWord.grantedEvents)
     for value in [UInt64.max, 1 << 40, ActivityLayout.maximumGrantedEvents + 1] {
@@ -187,7 +182,6 @@ struct ActivityCountersTests {
   @Test("A lost or damaged file begins at zero, and nothing else suffers", arguments: Damage.allCases)
   func damage(_ damage: Damage) throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.drain()
     fixture.store.activity.add(5, .misses)
@@ -216,7 +210,6 @@ struct ActivityCountersTests {
   @Test("Refusals by more rules than the file has slots are all counted")
   func manyRules() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let long = String(repeating: "é", count: 100)
     for number in 0..<200 { fixture.store.activity.countRefusal("rule-\(number)") }
     fixture.store.activity.countRefusal(long)

@@ -4,7 +4,7 @@ import LMDB
 import ResponseStore
 import Testing
 
-@Suite("Capacity as an upper bound")
+@Suite("Capacity as an upper bound", .endsFixtures)
 struct CapacityTests {
   /// Returns a size between 500 bytes and `largest`, with a log-uniform distribution.
   private func size(_ random: inout SeededGenerator, largest: Double) -> Int {
@@ -16,7 +16,6 @@ struct CapacityTests {
     arguments: [(1 << 20, 32e3), (2 << 20, 64e3), (4 << 20, 256e3)])
   func churn(capacity: Int, largest: Double) throws {
     let fixture = try StoreFixture(capacity: capacity)
-    defer { fixture.finish() }
     var random = SeededGenerator(seed: UInt64(capacity))
     var written = 0
     var number = 0
@@ -53,7 +52,6 @@ extension CapacityTests {
   @Test("A much lower capacity evicts in bulk, stays within the bound and keeps used records")
   func bulk() throws {
     let fixture = try StoreFixture(capacity: 64 << 20)
-    defer { fixture.finish() }
     let count = 400
     for number in 0..<count {
       fixture.store.store(
@@ -76,7 +74,6 @@ extension CapacityTests {
   @Test("A capacity that another process raises or lowers is applied, and a check accepts what was stored since")
   func setByAnotherProcess() async throws {
     let fixture = try StoreFixture(capacity: 2 << 20)
-    defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.drain()
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
@@ -112,7 +109,6 @@ extension CapacityTests {
   func churnInAnOversizedFile() throws {
     let (seed, times, size, capacity) = (1 as UInt64, 2, 12_000, 2 << 20)
     let fixture = try StoreFixture(capacity: times * capacity)
-    defer { fixture.finish() }
     let bound = capacity + capacity / 10
     fill(fixture, count: times * capacity / (size + 700), size: size)
     let before = fixture.store.diskByteCount
@@ -152,7 +148,6 @@ extension CapacityTests {
   func stuckReaderInAnOversizedFile(filled: Int) throws {
     let capacity = 4 << 20
     let fixture = try StoreFixture(capacity: 4 * capacity)
-    defer { fixture.finish() }
     fill(fixture, count: filled, size: 15_000)
     fixture.store.capacityByteCount = capacity
     var maximum = 0
@@ -179,7 +174,6 @@ extension CapacityTests {
   @Test("A lower capacity at open is applied in bounded background steps, while lookups and writes continue")
   func lowerAtOpeningInBackground() throws {
     let fixture = try StoreFixture(capacity: 16 << 20)
-    defer { fixture.finish() }
     fill(fixture, count: 3000, size: 2500)
     let count = fixture.store.entryCount
     fixture.close()
@@ -217,7 +211,6 @@ extension CapacityTests {
   @Test("With a capacity far below the size of the data file, the store works; the next lone opening replaces the file")
   func oversizedFile() throws {
     let fixture = try StoreFixture(capacity: 1 << 30)
-    defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/", body: Data(count: 30 << 20)))
     fixture.drain()
     fixture.store.remove(fixture.key("http://a.example/"))
@@ -252,7 +245,6 @@ extension CapacityTests {
   @Test("The largest body is stored; a larger body or a huge header is dropped and counted")
   func largest() throws {
     let fixture = try StoreFixture(capacity: 4 << 20)
-    defer { fixture.finish() }
     let largest = fixture.store.maximumBodyByteCount
     #expect(largest > 1 << 20)
     fill(fixture, count: 100)

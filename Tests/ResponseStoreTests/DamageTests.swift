@@ -7,7 +7,7 @@ import Testing
 // Rows and words to damage, at places that the format leaves open.
 @testable import ResponseStore
 
-@Suite("Corruption found at run time")
+@Suite("Corruption found at run time", .endsFixtures)
 struct DamageTests {
   static let url = "http://a.example/"
 
@@ -33,7 +33,6 @@ struct DamageTests {
   func flippedByte(place: Place) throws {
     let log = LogLines()
     let fixture = try StoreFixture { $0.log = { log.append($0) } }
-    defer { fixture.finish() }
     let body = pseudorandomData(place == .chunkedBody ? 100_000 : 300, seed: 77)
     fixture.store.store(
       fixture.response(Self.url, body: body, fields: HeaderFields([("X-Marked", "marked value")])))
@@ -68,7 +67,6 @@ struct DamageTests {
   @Test("Older data with a newer removal log brings no removed response back", arguments: [1, 40, 63, 64, 65, 200])
   func olderData(removalCount: Int) throws {
     let fixture = try StoreFixture(capacity: 4 << 20)
-    defer { fixture.finish() }
     for number in 0..<20 { fixture.store.store(fixture.response("http://a.example/\(number)")) }
     fixture.drain()
     fixture.close()
@@ -90,7 +88,6 @@ struct DamageTests {
   @Test("A corrupt record of a key space is counted as what it was", arguments: [true, false])
   func flippedKeySpace(byLookup: Bool) throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     func key(_ number: Int) -> RequestKey { RequestKey(urlString: "http://a.example/\(number)")!.urlSpace }
     let byteCount = RecordHeader.fixedByteCount + key(100).bytes.count
     let numbers = 100..<100 + byteCount
@@ -135,7 +132,6 @@ struct DamageTests {
   @Test("The date row of a record whose time is corrupt is deleted when it is met", arguments: [true, false])
   func flippedTime(bySweep: Bool) throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let body = pseudorandomData(100_000, seed: 77)
     fixture.store.store(fixture.response(Self.url, body: body))
     fixture.store.store(fixture.response("http://b.example/"))
@@ -174,7 +170,6 @@ struct DamageTests {
   @Test("With verifiesEveryRead the checksums of a verified record are compared again")
   func everyRead() throws {
     let fixture = try StoreFixture { $0.verifiesEveryRead = true }
-    defer { fixture.finish() }
     let body = pseudorandomData(50_000, seed: 5)
     fixture.store.store(fixture.response(Self.url, body: body))
     fixture.drain()
@@ -187,7 +182,6 @@ struct DamageTests {
   @Test("Index and date entries without a record are misses, and a purge of everything deletes them")
   func strays() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     fixture.store.store(fixture.response("http://b.example/"))
     fixture.drain()
@@ -212,7 +206,6 @@ struct DamageTests {
   @Test("A missing chunk is corruption, not a shorter body")
   func missingChunk() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url, body: pseudorandomData(100_000, seed: 1)))
     fixture.drain()
     let file = fixture.store.context.database
@@ -230,7 +223,6 @@ struct DamageTests {
   @Test("Corrupt counters make the store fail without a trap")
   func counters() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     fixture.drain()
     try fixture.store.context.database.write {
@@ -255,7 +247,7 @@ struct DamageTests {
     arguments: Index.allCases, [true, false])
   func damagedDates(_ damage: Index, hasIndex: Bool) throws {
     let fixture = try StoreFixture(capacity: 4 << 20)
-    defer { fixture.remove() }
+    fixture.isChecked = false
     let body = pseudorandomData(20_000, seed: 3)
     for number in 0..<100 { fixture.store.store(fixture.response("http://a.example/old/\(number)", body: body)) }
     fixture.drain()
@@ -308,7 +300,6 @@ struct DamageTests {
   @Test("A corrupt tombstone fails the store, so that no removed response reappears")
   func damagedMark() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     fixture.drain()
     // Retains the database only for the call, so that the store can be reopened.

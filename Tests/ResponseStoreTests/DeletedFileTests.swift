@@ -8,7 +8,7 @@ import Synchronization
 import Testing
 
 /// A program that deletes old files has been in the directory.
-@Suite("Deleted files")
+@Suite("Deleted files", .endsFixtures)
 struct DeletedFileTests {
   private static let url = "http://a.example/"
 
@@ -64,7 +64,6 @@ struct DeletedFileTests {
     arguments: Deleted.allCases)
   func inUse(deleted: Deleted) async throws {
     let fixture = try StoreFixture(background: true) { $0.directoryCheckInterval = .zero }
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     try fixture.flush()
     deleted.delete(in: fixture.directory)
@@ -98,7 +97,6 @@ struct DeletedFileTests {
     arguments: Deleted.allCases)
   func removal(deleted: Deleted) async throws {
     let fixture = try StoreFixture(background: true) { $0.directoryCheckInterval = .zero }
-    defer { fixture.finish() }
     fixture.store.store(fixture.response("http://removed.example/"))
     try fixture.flush()
     deleted.delete(in: fixture.directory)
@@ -113,7 +111,6 @@ struct DeletedFileTests {
   @Test("A removal does not count as done if the lock file was deleted before the removal was logged")
   func removalMeanwhile() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response("http://removed.example/"))
     fixture.drain()
     // The removal waits for the lock of the log until the file is deleted.
@@ -142,7 +139,6 @@ struct DeletedFileTests {
   @Test("A process that opens a directory whose data.mdb was deleted in use logs that, and begins the next generation")
   func deletedData() async throws {
     let fixture = try StoreFixture(capacity: 4 << 20)
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     fixture.drain()
     unlink(fixture.dataPath("data.mdb"))
@@ -196,14 +192,12 @@ struct DeletedFileTests {
       fixture.drain()
       #expect(fixture.body("http://b.example/") != nil)
       #expect(FileManager.default.fileExists(atPath: fixture.path("LMDBURLCache.store")))
-      fixture.finish()
     }
   }
 
   @Test("While a process does not notice that users.lock was deleted, another one cannot open the directory")
   func unnoticed() async throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     fixture.drain()
     unlink(fixture.path("users.lock"))
@@ -234,7 +228,6 @@ struct DeletedFileTests {
   @Test("A running process restores the marker, also in a directory that was opened before it was deleted")
   func marker() throws {
     let fixture = try StoreFixture { $0.directoryCheckInterval = .zero }
-    defer { fixture.finish() }
     unlink(fixture.path("LMDBURLCache.store"))
     fixture.store.maintain()
     #expect(FileManager.default.fileExists(atPath: fixture.path("LMDBURLCache.store")))

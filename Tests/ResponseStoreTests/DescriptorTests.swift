@@ -4,12 +4,11 @@ import ResponseStore
 import SystemFiles
 import Testing
 
-@Suite("File descriptors")
+@Suite("File descriptors", .endsFixtures)
 struct DescriptorTests {
   @Test("If the standard descriptors are closed, printed text never reaches the store's files")
   func closedStandardDescriptors() async throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.close()
     let directory = fixture.directory
     await #expect(processExitsWith: .success) { [directory = directory as String] in
@@ -54,7 +53,6 @@ struct DescriptorTests {
   @Test("If no descriptor is left for a larger index, the log names the call that failed and the reason")
   func noDescriptorForIndex() async throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.close()
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
       let lines = LogLines()

@@ -46,11 +46,13 @@ private struct SmallDisk: Codable, Sendable {
   }
 }
 
-@Suite("Full disk", .enabled(if: SmallDisk.isPermitted, "this process may not mount a file system of its own"))
+@Suite(
+  "Full disk", .endsFixtures, .enabled(if: SmallDisk.isPermitted, "this process may not mount a file system of its own")
+)
 struct DiskFullTests {
   private func withStore(_ body: (SmallDisk, StoreFixture) throws -> Void) throws {
     let disk = try #require(SmallDisk(byteCount: 12 << 20))
-    defer { disk.remove() }
+    FixtureScope.atEnd { disk.remove() }
     let fixture = try StoreFixture(capacity: 8 << 20, directory: disk.path + "/cache")
     for number in 0..<50 {
       fixture.store.store(fixture.response("http://a.example/\(number)", body: body10000(number)))
@@ -58,7 +60,6 @@ struct DiskFullTests {
     fixture.drain()
     try body(disk, fixture)
     disk.freeSpace()
-    fixture.finish()
   }
 
   private func body10000(_ number: Int) -> Data { pseudorandomData(10_000, seed: UInt64(number)) }
@@ -162,7 +163,7 @@ struct DiskFullTests {
   @Test("Opening a store throws if the disk has no space for the files that it maps")
   func noSpaceToOpen() throws {
     let disk = try #require(SmallDisk(byteCount: 4 << 20))
-    defer { disk.remove() }
+    FixtureScope.atEnd { disk.remove() }
     disk.fill(leaving: 40 << 10)
     #expect {
       _ = try ResponseStore.open(directory: disk.path + "/cache", options: quietOptions(capacity: 8 << 20))
@@ -173,6 +174,5 @@ struct DiskFullTests {
     disk.freeSpace()
     let fixture = try StoreFixture(capacity: 2 << 20, directory: disk.path + "/cache")
     fixture.store.store(fixture.response("http://a.example/"))
-    fixture.finish()
   }
 }

@@ -4,12 +4,11 @@ import LMDB
 import ResponseStore
 import Testing
 
-@Suite("Enumerating entries")
+@Suite("Enumerating entries", .endsFixtures)
 struct EntryWalkTests {
   @Test("Entries are enumerated in the order of time, also if records were replaced")
   func orderOfTime() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     func store(_ numbers: some Sequence<Int>) {
       for number in numbers {
         fixture.store.store(fixture.response("http://a.example/\(number)", body: pseudorandomData(600, seed: 1)))
@@ -35,7 +34,6 @@ struct EntryWalkTests {
   @Test("No snapshot is open while the caller processes an entry")
   func holdsNoSnapshot() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     for number in 0..<300 { fixture.store.store(fixture.response("http://a.example/\(number)")) }
     fixture.drain()
     var seen = 0

@@ -6,7 +6,7 @@ import ResponseStore
 import Synchronization
 import Testing
 
-@Suite("Recorded requests")
+@Suite("Recorded requests", .endsFixtures)
 struct EventRingTests {
   private func event(_ number: Int, url: String? = nil) -> RequestEvent {
     RequestEvent(
@@ -18,7 +18,6 @@ struct EventRingTests {
   @Test("An event comes back as it was recorded")
   func roundTrip() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     #expect(!fixture.store.activity.isWatched)
     #expect(!fixture.store.activity.takeGrantedEvent())
     let watch = try #require(fixture.store.watchEvents())
@@ -45,7 +44,6 @@ struct EventRingTests {
   @Test("A long URL is cut, and says so")
   func longURL() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let watch = try #require(fixture.store.watchEvents())
     let url = "http://a.example/" + String(repeating: "x", count: 2000)
     fixture.store.activity.record(event(1, url: url))
@@ -57,7 +55,6 @@ struct EventRingTests {
   @Test("More events than slots are counted as lost, and the last ones remain")
   func overflow() throws {
     let fixture = try StoreFixture(capacity: 4 << 20)
-    defer { fixture.finish() }
     let watch = try #require(fixture.store.watchEvents())
     for number in 0..<1000 { fixture.store.activity.record(event(number)) }
     let events = watch.next()
@@ -71,7 +68,6 @@ struct EventRingTests {
   @Test("Recording ends after the granted events, also if the watching process was killed")
   func ending() async throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let activity = fixture.store.activity
     await #expect(processExitsWith: .signal(SIGKILL)) { [directory = fixture.directory as String] in
       let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
@@ -88,7 +84,6 @@ struct EventRingTests {
   @Test("Events of 4 processes with 2 threads each arrive whole, each once")
   func processes() async throws {
     let fixture = try StoreFixture(capacity: 256 << 20)
-    defer { fixture.finish() }
     let watch = try #require(fixture.store.watchEvents())
     let directory = fixture.directory
     await withTaskGroup(of: Void.self) { group in
@@ -126,7 +121,6 @@ struct EventRingTests {
   @Test("A slot that a killed process left unfinished is skipped")
   func unfinished() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let watch = try #require(fixture.store.watchEvents())
     fixture.store.activity.record(event(1))
     fixture.store.activity.record(event(2))
@@ -149,7 +143,6 @@ struct EventRingTests {
   @Test("A damaged file of events is replaced, or its events are lost", arguments: Damage.allCases)
   func damage(_ damage: Damage) throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let path = fixture.path(EventWatch.fileName)
     do {
       let watch = try #require(fixture.store.watchEvents())

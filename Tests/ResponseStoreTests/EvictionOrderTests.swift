@@ -3,7 +3,7 @@ import HTTPCaching
 import ResponseStore
 import Testing
 
-@Suite("Eviction order")
+@Suite("Eviction order", .endsFixtures)
 struct EvictionOrderTests {
   private func fill(_ fixture: StoreFixture, _ urls: some Sequence<String>, byteCount: Int = 20_000) {
     for url in urls {
@@ -15,7 +15,6 @@ struct EvictionOrderTests {
   @Test("Eviction keeps the records that are looked up")
   func usedStays() throws {
     let fixture = try StoreFixture(capacity: 4 << 20)
-    defer { fixture.finish() }
     let favorites = (0..<20).map { "http://a.example/favorite/\($0)" }
     fill(fixture, favorites)
     for _ in 0..<4 { for url in favorites { #expect(fixture.body(url) != nil) } }
@@ -27,7 +26,6 @@ struct EvictionOrderTests {
   @Test("Records that are no longer looked up are evicted, however often they were used before")
   func aging() throws {
     let fixture = try StoreFixture(capacity: 1 << 20)
-    defer { fixture.finish() }
     let favorites = (0..<5).map { "http://a.example/favorite/\($0)" }
     fill(fixture, favorites)
     for _ in 0..<3 { for url in favorites { #expect(fixture.body(url) != nil) } }
@@ -43,7 +41,6 @@ struct EvictionOrderTests {
     "Use counts survive reopening, and a missing or corrupt index is rebuilt", arguments: ["kept", "lost", "corrupt"])
   func restart(_ state: String) throws {
     let fixture = try StoreFixture(capacity: 4 << 20)
-    defer { fixture.finish() }
     let favorites = (0..<20).map { "http://a.example/favorite/\($0)" }
     fill(fixture, favorites)
     for _ in 0..<6 { for url in favorites { #expect(fixture.body(url) != nil) } }
@@ -64,7 +61,6 @@ struct EvictionOrderTests {
   @Test("Records are evicted when the index is full, and the index stays within its share of the capacity")
   func indexShare() throws {
     let fixture = try StoreFixture(capacity: 1 << 20)
-    defer { fixture.finish() }
     for number in 0..<2000 {
       fixture.store.store(fixture.response("http://a.example/\(number)", body: Data()))
       if number % 50 == 0 { fixture.drain() }

@@ -3,7 +3,7 @@ import LMDB
 import ResponseStore
 import Testing
 
-@Suite("Opening an existing store")
+@Suite("Opening an existing store", .endsFixtures)
 struct ExistingStoreTests {
   private func emptyDirectory() throws -> URL {
     let directory = FileManager.default.temporaryDirectory.appendingPathComponent("existing-\(UUID().uuidString)")
@@ -34,10 +34,9 @@ struct ExistingStoreTests {
   @Test("Opening keeps the store's own capacity, and inspection leaves the data unchanged")
   func capacityStays() throws {
     let fixture = try StoreFixture(capacity: 24 << 20)
-    defer { fixture.remove() }
     fixture.store.store(fixture.response("http://a.example/1", body: pseudorandomData(100_000, seed: 1)))
     fixture.drain()
-    fixture.store.close()
+    fixture.close()
     let data = URL(fileURLWithPath: fixture.directory + "/data-1/data.mdb")
     let before = try Data(contentsOf: data)
     let store = try ResponseStore.open(directory: fixture.directory, options: .existing)
@@ -54,8 +53,7 @@ struct ExistingStoreTests {
   @Test("Opening an existing store reports corrupt data and does not move it")
   func damaged() throws {
     let fixture = try StoreFixture()
-    defer { fixture.remove() }
-    fixture.store.close()
+    fixture.close()
     let data = fixture.directory + "/data-1/data.mdb"
     #expect(truncate(data, 4096) == 0)
     expectFailure(.corrupt, fixture.directory)

@@ -4,7 +4,7 @@ import ResponseStore
 import Testing
 
 /// Lookups after the write of a newer response has failed.
-@Suite("Failed writes")
+@Suite("Failed writes", .endsFixtures)
 struct FailedWriteTests {
   private static let url = "http://a.example/"
 
@@ -13,7 +13,6 @@ struct FailedWriteTests {
     background: Bool = false, _ body: (StoreFixture, FailingDisk) throws -> Void
   ) throws {
     let fixture = try StoreFixture(background: background)
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url, body: Data("first".utf8)))
     try fixture.store.flush()
     let disk = try FailingDisk(path: fixture.dataPath("data.mdb"))

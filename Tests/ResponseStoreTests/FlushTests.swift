@@ -5,14 +5,13 @@ import LMDB
 import ResponseStore
 import Testing
 
-@Suite("Flush on a failing disk")
+@Suite("Flush on a failing disk", .endsFixtures)
 struct FlushTests {
   /// Calls `body` with a store that has one durable response, on a disk whose syncs can fail.
   private func withStore(
     background: Bool = false, _ body: (StoreFixture, FailingDisk) throws -> Void
   ) throws {
     let fixture = try StoreFixture(background: background)
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(url(0)))
     try fixture.store.flush()
     let disk = try FailingDisk(path: fixture.dataPath("data.mdb"))

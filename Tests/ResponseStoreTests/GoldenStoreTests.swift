@@ -11,7 +11,7 @@ import Testing
 /// Each was copied while its store was open, like the directory of a killed process, but without LMDB's lock file. To
 /// write the directories of the present format again, run `WRITE_GOLDEN=1 swift test --filter GoldenStoreTests`, which
 /// leaves out the tests that open them.
-@Suite("Directories of released storage formats")
+@Suite("Directories of released storage formats", .endsFixtures)
 struct GoldenStoreTests {
   private static let folder = URL(fileURLWithPath: #filePath).deletingLastPathComponent().appendingPathComponent(
     "Golden")
@@ -72,7 +72,6 @@ struct GoldenStoreTests {
     .disabled(if: isWriting, "This run writes the files."))
   func format8() throws {
     let fixture = try openCopy(of: "format-8")
-    defer { fixture.finish() }
     #expect(fixture.logged.all == [])
     #expect(try unfinished(fixture.store) == [1, 1, 1], "a logged removal, a tombstone, and an orphaned body")
     try expectContent(fixture)
@@ -91,7 +90,6 @@ struct GoldenStoreTests {
     .disabled(if: isWriting, "This run writes the files."))
   func format8WithSoftRemovals() throws {
     let fixture = try openCopy(of: "format-8-soft")
-    defer { fixture.finish() }
     #expect(fixture.logged.all == [])
     #expect(try unfinished(fixture.store) == [1, 1, 0], "a logged soft removal, and a soft tombstone")
     func expectContent() throws {
@@ -129,7 +127,6 @@ struct GoldenStoreTests {
     arguments: ["format-4", "format-5", "format-5-soft", "format-6", "format-6-soft", "format-7", "format-7-soft"])
   func earlierFormat(_ name: String) throws {
     let fixture = try openCopy(of: name)
-    defer { fixture.finish() }
     let number = name.split(separator: "-")[1]
     let isInFolder = number >= "6"
     #expect(fixture.logged.all.count == 1)
@@ -180,7 +177,6 @@ struct GoldenStoreTests {
   @Test("The golden directory of the present format is written again", .enabled(if: isWriting))
   func write() throws {
     let fixture = try StoreFixture(capacity: Self.capacity)
-    defer { fixture.remove() }
     let store = fixture.store
     for response in Self.responses(fixture) { store.store(response) }
     for text in ["older", "newer"] {
@@ -216,7 +212,6 @@ struct GoldenStoreTests {
   @Test("The golden directory with soft removals is written again", .enabled(if: isWriting))
   func writeSoftRemovals() throws {
     let fixture = try StoreFixture(capacity: Self.capacity)
-    defer { fixture.remove() }
     let store = fixture.store
     for host in Self.softHosts {
       for number in 0..<host.count {

@@ -8,7 +8,7 @@ import Testing
 // The size of the live data, and the view of bodies in progress that another process has, are seen only inside.
 @testable import ResponseStore
 
-@Suite("Bodies that are written while they arrive", .timeLimit(.minutes(1)))
+@Suite("Bodies that are written while they arrive", .endsFixtures, .timeLimit(.minutes(1)))
 struct IncomingBodyTests {
   static let url = "http://example.com/large"
   static let body = pseudorandomData(3_000_001, seed: 5)
@@ -28,7 +28,6 @@ struct IncomingBodyTests {
     "Pieces of any size make the same body, which is visible when it is stored", arguments: [997, 65_520, 1_100_000])
   func pieces(byteCount: Int) throws {
     let fixture = try StoreFixture(capacity: 64 << 20)
-    defer { fixture.finish() }
     let incoming = fixture.store.makeIncomingBody()
     #expect(write(Self.body, in: byteCount, to: incoming))
     fixture.drain()
@@ -49,7 +48,6 @@ struct IncomingBodyTests {
   @Test("A body that is not stored is deleted")
   func released() throws {
     let fixture = try StoreFixture(capacity: 64 << 20)
-    defer { fixture.finish() }
     fixture.drain()
     let before = try fixture.store.space.livePageCount()
     var incoming: IncomingBody? = fixture.store.makeIncomingBody()
@@ -68,7 +66,6 @@ struct IncomingBodyTests {
   @Test("Of bodies that need more than half of the capacity together, those that began first become complete")
   func competing() throws {
     let fixture = try StoreFixture(capacity: 16 << 20)
-    defer { fixture.finish() }
     var bodies = (0..<4).map { _ in fixture.store.makeIncomingBody() }
     var areWritten = [true, true, true, true]
     for start in stride(from: 0, to: Self.body.count, by: 100_000) {
@@ -91,7 +88,6 @@ struct IncomingBodyTests {
   @Test("A removal while the body arrives covers it; a reader has its bytes until then")
   func removed() throws {
     let fixture = try StoreFixture(capacity: 64 << 20)
-    defer { fixture.finish() }
     let token = fixture.store.removalToken
     let incoming = fixture.store.makeIncomingBody()
     #expect(write(Self.body, to: incoming))
@@ -107,7 +103,6 @@ struct IncomingBodyTests {
   @Test("Of two bodies for one key, the one that is stored last counts, and the other is deleted")
   func replaced() throws {
     let fixture = try StoreFixture(capacity: 64 << 20)
-    defer { fixture.finish() }
     var all = (0..<2).map { _ in fixture.store.makeIncomingBody() }
     let bodies = [Self.body, pseudorandomData(2_500_000, seed: 6)]
     for (incoming, body) in zip(all, bodies) { #expect(write(body, to: incoming)) }
@@ -126,7 +121,6 @@ struct IncomingBodyTests {
   @Test("Bodies that arrive take at most half of what the capacity holds")
   func limit() throws {
     let fixture = try StoreFixture(capacity: 16 << 20)
-    defer { fixture.finish() }
     let limit = fixture.store.maximumBodyByteCount
     let incoming = (0..<4).map { _ in fixture.store.makeIncomingBody() }
     var written = 0
@@ -139,7 +133,6 @@ struct IncomingBodyTests {
   @Test("A body whose first transaction failed does not write into the next body, which has the same ID")
   func failedBeginning() throws {
     let fixture = try StoreFixture(capacity: 8 << 20)
-    defer { fixture.finish() }
     fixture.drain()
     let (store, bodies) = (fixture.store, [Self.body.prefix(500_000), Self.body.dropFirst(1_000_000).prefix(600_000)])
     let writers = bodies.map { _ in
@@ -173,7 +166,6 @@ struct IncomingBodyTests {
     "A range is compared with the checksums of its blocks; a damaged block ends the record", arguments: [true, false])
   func damagedBlock(whileArriving: Bool) throws {
     let fixture = try StoreFixture(capacity: 512 << 20)
-    defer { fixture.finish() }
     if whileArriving {
       let incoming = fixture.store.makeIncomingBody()
       #expect(write(Self.body, to: incoming) && incoming.complete())
@@ -205,7 +197,6 @@ struct IncomingBodyTests {
   @Test("A body that is copied as a whole is compared as a whole, also after a range of it was read")
   func damagedCopy() throws {
     let fixture = try StoreFixture(capacity: 512 << 20)
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url, body: Self.body))
     fixture.drain()
     fixture.close()
@@ -223,7 +214,6 @@ struct IncomingBodyTests {
   @Test("Other processes leave a body alone while its writer lives, and delete it after its end")
   func otherProcess() async throws {
     let fixture = try StoreFixture(capacity: 64 << 20)
-    defer { fixture.finish() }
     fixture.drain()
     await #expect(processExitsWith: .signal(SIGKILL)) { [directory = fixture.directory as String] in
       let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 64 << 20))

@@ -7,7 +7,7 @@ import Testing
 @testable import ResponseStore
 
 /// Without an index the disk tier is off, until one process has built the index in one go.
-@Suite("Building an absent index")
+@Suite("Building an absent index", .endsFixtures)
 struct IndexBuildTests: NumberedResponses {
   private static let count = 20
 
@@ -25,7 +25,6 @@ struct IndexBuildTests: NumberedResponses {
   @Test("Without an index lookups miss, writes wait in the queue, and removals stay in effect")
   func off() throws {
     let fixture = try fixture(withResponsesBelow: Self.count)
-    defer { fixture.finish() }
     fixture.close()
     fixture.options.runsInBackground = true
     // Another process builds the index.
@@ -49,7 +48,6 @@ struct IndexBuildTests: NumberedResponses {
   @Test("Without an index, a write that finds the queue full is dropped, and the response that it replaces is deleted")
   func fullQueue() throws {
     let fixture = try fixture(withResponsesBelow: Self.count)
-    defer { fixture.finish() }
     fixture.close()
     fixture.options.runsInBackground = true
     fixture.options.queueByteCount = 10_000
@@ -70,7 +68,6 @@ struct IndexBuildTests: NumberedResponses {
   @Test("An index is used until the next boot")
   func boots() throws {
     let fixture = try fixture(withResponsesBelow: Self.count)
-    defer { fixture.finish() }
     let first = number(of: fixture)
     try fixture.reopen()
     #expect(first != 0 && number(of: fixture) == first)
@@ -87,7 +84,6 @@ struct IndexBuildTests: NumberedResponses {
   @Test("An index that is missing or of another moment is built again", arguments: Loss.allCases)
   func loss(_ loss: Loss) throws {
     let fixture = try fixture(withResponsesBelow: Self.count)
-    defer { fixture.finish() }
     let path = fixture.dataPath(IndexLayout.fileName)
     let older = try Data(contentsOf: URL(fileURLWithPath: path))
     for number in 0..<5 { store(number, "newer", in: fixture) }
@@ -112,11 +108,9 @@ struct IndexBuildTests: NumberedResponses {
   @Test("A copy of a directory that is in use gets an index of its own")
   func copiedDirectory() throws {
     let fixture = try fixture(withResponsesBelow: Self.count)
-    defer { fixture.finish() }
     let copy = fixture.directory + "-copy"
     try FileManager.default.copyItem(atPath: fixture.directory, toPath: copy)
     let other = try StoreFixture(directory: copy)
-    defer { other.finish() }
     #expect(number(of: other) != number(of: fixture))
     expect({ _ in "older" }, in: other)
   }
@@ -124,7 +118,6 @@ struct IndexBuildTests: NumberedResponses {
   @Test("If the process that builds the index is suspended, another one builds it after the stall timeout")
   func suspendedBuilder() throws {
     let fixture = try fixture(withResponsesBelow: Self.count)
-    defer { fixture.finish() }
     fixture.close()
     fixture.options.stallTimeout = .milliseconds(50)
     let claim = try #require(IndexClaim(fixture))
@@ -139,7 +132,6 @@ struct IndexBuildTests: NumberedResponses {
   @Test("Without space for an index the store misses and drops writes; it recovers when there is space")
   func noSpace() throws {
     let fixture = try fixture(withResponsesBelow: Self.count)
-    defer { fixture.finish() }
     fixture.close()
     unlink(fixture.dataPath(IndexLayout.fileName))
     // Blocks the creation of the new file.
@@ -165,7 +157,6 @@ struct IndexBuildTests: NumberedResponses {
     arguments: [false, true])
   func inspection(isPurging: Bool) throws {
     let fixture = try fixture(withResponsesBelow: Self.count)
-    defer { fixture.finish() }
     // The machine restarts.
     fixture.store.context.storeDirectory.lockedStatusPage[.bootLow] ^= 1
     fixture.close()

@@ -3,7 +3,7 @@ import ResponseStore
 import Testing
 
 /// ``RecordIndexTests`` tests the copying.
-@Suite("Growth of a store's index")
+@Suite("Growth of a store's index", .endsFixtures)
 struct IndexGrowthTests {
   private func expectAllFound(_ count: Int, in fixture: StoreFixture) {
     #expect((0..<count).filter { fixture.body("http://a.example/\($0)") == nil } == [])
@@ -12,7 +12,6 @@ struct IndexGrowthTests {
   @Test("The index grows while responses are stored, and each of them is found")
   func growth() throws {
     let fixture = try StoreFixture(background: true)
-    defer { fixture.finish() }
     let cellCount = try #require(fixture.store.indexCellCount)
     for number in 0..<2 * cellCount {
       fixture.store.store(fixture.response("http://a.example/\(number)"))
@@ -25,7 +24,6 @@ struct IndexGrowthTests {
   @Test("If the index cannot grow, records are evicted, although few pages are in use")
   func noSpaceForGrowth() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let cellCount = try #require(fixture.store.indexCellCount)
     fixture.store.stopIndexGrowth()
     for number in 0..<2 * cellCount {

@@ -3,7 +3,7 @@ import Glibc
 import ResponseStore
 import Testing
 
-@Suite("Locks of a store directory")
+@Suite("Locks of a store directory", .endsFixtures)
 struct LockTests {
   /// Locks a file while `body` runs, like a process that was suspended at that moment.
   private func withLocked<R>(_ path: String, _ body: () async throws -> R) async throws -> R {
@@ -24,10 +24,8 @@ struct LockTests {
     "A directory that another process keeps locked does not block opening other directories", arguments: Held.allCases)
   func others(_ held: Held) async throws {
     let locked = try StoreFixture()
-    defer { locked.remove() }
     locked.close()
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.drain()
     fixture.close()
@@ -65,7 +63,6 @@ struct LockTests {
   @Test("A forked child holds none of its parent's locks, so that failed data can be replaced while the child lives")
   func forkedChild() async throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.drain()
     fixture.close()

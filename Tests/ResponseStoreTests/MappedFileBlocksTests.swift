@@ -7,7 +7,7 @@ import SystemFiles
 import Testing
 
 /// On a full disk, a write to a mapped page that needs another block would end the process with `SIGBUS`.
-@Suite("Blocks of mapped files on a full disk")
+@Suite("Blocks of mapped files on a full disk", .endsFixtures)
 struct MappedFileBlocksTests {
   @Test("ext4: no signal ends a process", .enabled(if: TestFileSystem.Kind.ext4.isUsable, "ext4 cannot be mounted"))
   func ext4() async throws { try await check(.ext4) }
@@ -52,11 +52,12 @@ struct MappedFileBlocksTests {
         try use(directory, on: disk)
       }
       disk.freeSpace()
-      let fixture = try StoreFixture(capacity: 8 << 20, directory: directory)
-      for number in 1..<50 { #expect(fixture.body("http://a.example/\(number)") != nil) }
-      #expect(fixture.body("http://a.example/0") == nil)
-      #expect(fixture.logged.all == [])
-      fixture.finish()
+      try await FixtureScope.run {
+        let fixture = try StoreFixture(capacity: 8 << 20, directory: directory)
+        for number in 1..<50 { #expect(fixture.body("http://a.example/\(number)") != nil) }
+        #expect(fixture.body("http://a.example/0") == nil)
+        #expect(fixture.logged.all == [])
+      }
     }
   }
 }

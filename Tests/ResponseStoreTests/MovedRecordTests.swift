@@ -5,7 +5,7 @@ import ResponseStore
 import Testing
 
 /// Eviction appends surviving records again. Lookups, updates and removals do not notice this.
-@Suite("Records that eviction moves")
+@Suite("Records that eviction moves", .endsFixtures)
 struct MovedRecordTests {
   private static func url(_ number: Int) -> String { "http://a.example/\(number)" }
 
@@ -34,7 +34,6 @@ struct MovedRecordTests {
   @Test("An update finds a record that was moved after the lookup", arguments: [0, 1])
   func update(number: Int) throws {
     let fixture = try filled(4)
-    defer { fixture.finish() }
     let found = try #require(fixture.store.lookup(fixture.key(Self.url(number))))
     try move(number, in: fixture)
     #expect(fixture.store.update(found, fields: ["ETag": "\"new\""], freshness: fixture.freshness()))
@@ -52,7 +51,6 @@ struct MovedRecordTests {
   @Test("No lookup misses a record while it is moved")
   func lookups() throws {
     let fixture = try filled(8)
-    defer { fixture.finish() }
     let store = fixture.store
     let keys = (0..<8).map { fixture.key(Self.url($0)) }
     let state = Monitor((isDone: false, misses: 0, ended: 0))
@@ -74,7 +72,6 @@ struct MovedRecordTests {
   @Test("A full store keeps used records over several turnovers, and every body is intact")
   func turnovers() throws {
     let fixture = try StoreFixture(capacity: 1 << 20)
-    defer { fixture.finish() }
     let favorites = 0..<10
     for number in favorites { fixture.store.store(fixture.response(Self.url(number), body: Self.body(number))) }
     for number in 1000..<2000 {

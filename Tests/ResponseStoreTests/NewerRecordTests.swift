@@ -7,7 +7,7 @@ import Testing
 
 /// A write that is removed or dropped deletes the record that it would have replaced, so that no older response
 /// returns. A response that another process has stored since stays.
-@Suite("Newer responses of other processes")
+@Suite("Newer responses of other processes", .endsFixtures)
 struct NewerRecordTests {
   private static let url = "http://a.example/"
 
@@ -19,7 +19,6 @@ struct NewerRecordTests {
   @Test("A write that is not stored deletes no newer response of another process", arguments: Hindrance.allCases)
   func newer(hindrance: Hindrance) async throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url, body: Data("oldest".utf8)))
     fixture.drain()
     fixture.clock.advance(by: 1)

@@ -1,6 +1,7 @@
 import Foundation
 import HTTPCaching
 import ResponseStore
+import Testing
 
 /// Tests with numbered responses of two hosts, whose bodies are texts.
 protocol NumberedResponses {}

@@ -6,7 +6,7 @@ import LMDB
 import ResponseStore
 import Testing
 
-@Suite("Opening after a crash")
+@Suite("Opening after a crash", .endsFixtures)
 struct OpeningAfterCrashTests {
   private static let capacity = 48 << 20
 
@@ -62,7 +62,6 @@ struct OpeningAfterCrashTests {
     var byteCounts: [Int] = []
     for count in [50, 200] {
       let fixture = try filledFixture(count: count)
-      defer { fixture.finish() }
       await killChild(fixture.directory, inTransaction: inTransaction)
       byteCounts.append(try await byteCountOfOpening(fixture.directory))
       try fixture.open()
@@ -84,7 +83,6 @@ struct OpeningAfterCrashTests {
   @Test("After three processes in a row that ended within a transaction the store starts empty, and not after two")
   func killedInTransactions() async throws {
     let fixture = try smallFixture()
-    defer { fixture.finish() }
     for _ in 0..<2 { await killChild(fixture.directory, inTransaction: true) }
     try fixture.open()
     #expect(fixture.body(Self.url(0)) != nil)
@@ -111,7 +109,6 @@ struct OpeningAfterCrashTests {
     arguments: Interruption.allCases)
   func interrupted(by interruption: Interruption) async throws {
     let fixture = try smallFixture()
-    defer { fixture.finish() }
     for _ in 0..<2 { await killChild(fixture.directory, inTransaction: true) }
     switch interruption {
     case .kill:
@@ -135,7 +132,6 @@ struct OpeningAfterCrashTests {
   @Test("A process that ends while it opens the data counts as a crash")
   func unfinishedOpening() throws {
     let fixture = try smallFixture()
-    defer { fixture.finish() }
     let page = StatusPage(directory: fixture.directory)
     for number in 1...3 {
       page[StatusPage.hasCrashed] = 1

@@ -21,7 +21,7 @@ func quietOptions(capacity: Int = 4 << 20, log: LogLines? = nil) -> ResponseStor
   return options
 }
 
-@Suite("Opening")
+@Suite("Opening", .endsFixtures)
 struct OpeningTests {
   private func mode(_ path: String) -> mode_t {
     var status = stat()
@@ -176,7 +176,6 @@ struct OpeningTests {
   func damaged(damage: Damage) throws {
     let log = LogLines()
     let fixture = try StoreFixture { $0.log = { log.append($0) } }
-    defer { fixture.finish() }
     for number in 0..<50 {
       fixture.store.store(fixture.response("http://a.example/\(number)", body: pseudorandomData(9000, seed: 1)))
     }
@@ -216,7 +215,6 @@ struct OpeningTests {
   func otherVersion() throws {
     let log = LogLines()
     let fixture = try StoreFixture { $0.log = { log.append($0) } }
-    defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.drain()
     try fixture.store.putMetadata([9, 0, 0, 0, 1, 2, 3], named: "format")
@@ -229,7 +227,6 @@ struct OpeningTests {
   @Test("Garbage in lock.mdb does no harm if no process has the store open")
   func lockGarbage() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.drain()
     fixture.close()
@@ -259,7 +256,6 @@ struct OpeningTests {
   @Test("A directory has one store object, regardless of the paths it is opened with; closing is counted")
   func twice() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let again = try ResponseStore.open(
       directory: fixture.directory + "/../" + (fixture.directory as NSString).lastPathComponent,
       options: quietOptions(capacity: 8 << 20))
@@ -273,7 +269,6 @@ struct OpeningTests {
   @Test("A closed store that is still referenced does not prevent opening the directory")
   func closedAndReferenced() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/"))
     let old = fixture.store
     fixture.close()
@@ -286,7 +281,6 @@ struct OpeningTests {
   func failed() throws {
     let log = LogLines()
     let fixture = try StoreFixture { $0.log = { log.append($0) } }
-    defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.drain()
     fixture.store.fail()
@@ -315,32 +309,32 @@ struct OpeningTests {
     }
     expectTrap(
       await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) { [path = path as String] in
-        let fixture = try StoreFixture(directory: path)
-        fixture.store.close()
-        _ = fixture.body("http://a.example/")
+        let store = try ResponseStore.open(directory: path, options: quietOptions())
+        store.close()
+        _ = store.lookup(RequestKey(urlString: "http://a.example/")!)
       }, "is used after close()")
     expectTrap(
       await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) { [path = path as String] in
-        let fixture = try StoreFixture(directory: path)
-        fixture.store.close()
-        fixture.store.remove(.everything)
+        let store = try ResponseStore.open(directory: path, options: quietOptions())
+        store.close()
+        store.remove(.everything)
       }, "is used after close()")
     expectTrap(
       await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) { [path = path as String] in
-        let fixture = try StoreFixture(directory: path)
-        fixture.store.close()
-        fixture.store.close()
+        let store = try ResponseStore.open(directory: path, options: quietOptions())
+        store.close()
+        store.close()
       }, "closed more often than it was opened")
     for capacity in [-1, 0, (1 << 20) - 1] {
       expectTrap(
         await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
           [path = path as String, capacity = capacity as Int] in
-          _ = try StoreFixture(capacity: capacity, directory: path)
+          _ = try ResponseStore.open(directory: path, options: quietOptions(capacity: capacity))
         }, "needs a capacity of at least 1048576 bytes")
     }
     expectTrap(
       await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) { [path = path as String] in
-        try StoreFixture(directory: path).store.capacityByteCount = 5
+        try ResponseStore.open(directory: path, options: quietOptions()).capacityByteCount = 5
       }, "needs a capacity of at least 1048576 bytes")
   }
 }

@@ -4,12 +4,11 @@ import ResponseStore
 import Testing
 
 /// Reuse of the pages of evicted and removed records.
-@Suite("Page reuse")
+@Suite("Page reuse", .endsFixtures)
 struct PageReuseTests {
   @Test("Large bodies fit after many bodies of one page each were evicted", arguments: [1] as [UInt64])
   func largeAfterSmall(_ seed: UInt64) throws {
     let fixture = try StoreFixture(capacity: 4 << 20)
-    defer { fixture.finish() }
     var random = SeededGenerator(seed: seed)
     for number in 0..<1500 {
       let url = "http://a.example/\(number)"
@@ -29,7 +28,6 @@ struct PageReuseTests {
   @Test("Large bodies fit even if the free pages are scattered")
   func scatteredPages() throws {
     let fixture = try StoreFixture(capacity: 8 << 20)
-    defer { fixture.finish() }
     fixture.drain()
     try fixture.store.scatterFreePages()
     let large = pseudorandomData(400_007, seed: 7)
@@ -65,7 +63,6 @@ struct PageReuseTests {
   @Test("A body of many pages is deleted even if no two free pages are adjacent", arguments: Removal.allCases)
   func scatteredFreePages(_ removal: Removal) throws {
     let fixture = try StoreFixture(capacity: 8 << 20)
-    defer { fixture.finish() }
     let (large, small) = ("http://large.example/", "http://small.example/")
     fixture.store.store(fixture.response(large, body: pseudorandomData(3_400_000, seed: 0)))
     fixture.store.store(fixture.response(small))

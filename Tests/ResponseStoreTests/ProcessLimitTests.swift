@@ -68,7 +68,7 @@ private func descriptorLimit(withFree count: Int) -> Int {
   return limit
 }
 
-@Suite("At the limits of the process")
+@Suite("At the limits of the process", .endsFixtures)
 struct ProcessLimitTests {
   private static let url = "http://a.example/"
 
@@ -85,7 +85,6 @@ struct ProcessLimitTests {
   @Test("On a machine whose pages are larger than those of LMDB, opening throws and changes nothing")
   func pageSize() async throws {
     let fixture = try prepared()
-    defer { fixture.finish() }
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
       disk_faults_set_page_size(64 << 10)
       do throws(StoreError) {
@@ -102,7 +101,6 @@ struct ProcessLimitTests {
   @Test("With too many open files, opening throws an error about that, and nothing is lost", arguments: [false, true])
   func descriptors(isInUse: Bool) async throws {
     let fixture = try prepared()
-    defer { fixture.finish() }
     if isInUse { try fixture.open() }
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
       let options = quietOptions(capacity: 16 << 20)
@@ -129,7 +127,6 @@ struct ProcessLimitTests {
     arguments: [true, false])
   func fileSizeOnOpening(isNew: Bool) async throws {
     let fixture = try prepared()
-    defer { fixture.finish() }
     if isNew { fixture.remove() }
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
       receiveSignalOfFileSize()
@@ -151,7 +148,6 @@ struct ProcessLimitTests {
   @Test("Without enough address space, opening throws an error about that")
   func addressSpaceOnOpening() async throws {
     let fixture = try prepared()
-    defer { fixture.finish() }
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
       let pages = try String(contentsOfFile: "/proc/self/statm", encoding: .utf8).prefix { $0.isNumber }
       let used = (Int(pages) ?? 0) * Int(getpagesize())
@@ -174,7 +170,6 @@ struct ProcessLimitTests {
     arguments: [false, true])
   func fileSizeWhileOpen(background: Bool) async throws {
     let fixture = try prepared()
-    defer { fixture.finish() }
     await #expect(processExitsWith: .success) {
       [directory = fixture.directory as String, background = background as Bool] in
       receiveSignalOfFileSize()

@@ -3,7 +3,7 @@ import Glibc
 import ResponseStore
 import Testing
 
-@Suite("PID namespaces")
+@Suite("PID namespaces", .endsFixtures)
 struct ProcessNamespaceTests {
   private func expectInChild(_ code: StoreError.Code?, _ directory: String) async {
     let isRefused = code != nil
@@ -22,7 +22,6 @@ struct ProcessNamespaceTests {
   @Test("A directory in use in another PID namespace is rejected until its processes have ended")
   func refused() async throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.drain()
     await expectInChild(nil, fixture.directory)

@@ -5,7 +5,7 @@ import ResponseStore
 import Synchronization
 import Testing
 
-@Suite("The processes of a directory")
+@Suite("The processes of a directory", .endsFixtures)
 struct ProcessTableTests {
   private func own(_ fixture: StoreFixture) -> ProcessStatistics? {
     fixture.store.processes.first { $0.processID == getpid() }
@@ -14,7 +14,6 @@ struct ProcessTableTests {
   @Test("A process is in the table while it has the directory open, with its requests since then")
   func requests() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let activity = fixture.store.activity
     for _ in 0..<3 { activity.countHit(activity.begin(isTimed: false), isStale: false, byteCount: 1) }
     activity.countRequest(.misses)
@@ -36,7 +35,6 @@ struct ProcessTableTests {
   @Test("A thread with a snapshot is shown with its reader slot, and how far it is behind")
   func snapshots() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.drain()
     _ = fixture.store.withResponse(fixture.key("http://a.example/")) { _ in
@@ -50,7 +48,6 @@ struct ProcessTableTests {
   @Test("A killed process leaves the table, and the next process of its row counts from zero, and nothing is lost")
   func kill() async throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     for _ in 0..<3 {
       await #expect(processExitsWith: .signal(SIGKILL)) { [directory = fixture.directory as String] in
         let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))

@@ -67,14 +67,13 @@ func childResponse(_ url: String, body: Data = Data("body".utf8)) -> KeyedRespon
       freshness: FreshnessInfo(responseTime: now, initialAge: 0, lifetime: 60, date: now), vary: VaryKey(fields: [])))
 }
 
-@Suite("Several processes")
+@Suite("Several processes", .endsFixtures)
 struct ProcessTests {
   private static let url = "http://a.example/"
 
   @Test("A removal takes effect in another process at once, also for its pending writes")
   func purge() async throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     for number in 0..<400 { fixture.store.store(fixture.response("http://a.example/\(number)")) }
     fixture.drain()
     let turns = Turns(directory: fixture.directory)
@@ -113,7 +112,6 @@ struct ProcessTests {
   @Test("A store that fails in one process fails in all processes")
   func failure() async throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     fixture.drain()
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
@@ -132,7 +130,6 @@ struct ProcessTests {
     arguments: [false, true])
   func killInLargeBody(isOtherOpen: Bool) async throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     fixture.drain()
     if !isOtherOpen { fixture.close() }
@@ -154,7 +151,6 @@ struct ProcessTests {
   @Test("A process that exits without closing keeps its stored responses, regardless of its other threads")
   func exitWithoutClose() async throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.close()
     await #expect(processExitsWith: .exitCode(0)) { [directory = fixture.directory as String] in
       var options = ResponseStore.Options(capacityByteCount: 16 << 20)
@@ -180,7 +176,6 @@ struct ProcessTests {
   @Test("A forked child neither hangs nor does damage, and can open the directory itself")
   func fork() async throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     fixture.drain()
     fixture.close()

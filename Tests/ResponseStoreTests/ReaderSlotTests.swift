@@ -12,14 +12,13 @@ private func nest(_ depth: Int, in environment: LMDBEnvironment, _ body: () -> V
   try environment.read { (_) throws(LMDBError) in try nest(depth - 1, in: environment, body) }
 }
 
-@Suite("Reader slots of a store")
+@Suite("Reader slots of a store", .endsFixtures)
 struct ReaderSlotTests {
   private static let smallest = ResponseStore.minimumCapacityByteCount
 
   @Test("Lookups of more concurrent threads than there are slots all find the response")
   func crowd() throws {
     let fixture = try StoreFixture(capacity: Self.smallest)
-    defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.drain()
     let (store, key) = (fixture.store, fixture.key("http://a.example/"))
@@ -59,7 +58,6 @@ struct ReaderSlotTests {
   @Test("A store without recent lookups releases all its slots to other processes")
   func released() async throws {
     let fixture = try StoreFixture(capacity: Self.smallest) { $0.idleReadTimeout = .zero }
-    defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/"))
     fixture.drain()
     try nest(16, in: fixture.store.environment) {}
@@ -77,7 +75,6 @@ struct ReaderSlotTests {
   @Test("A removal needs no reader slot, whether the store is open or cannot be opened for lack of one")
   func removal() async throws {
     let fixture = try StoreFixture(capacity: Self.smallest)
-    defer { fixture.finish() }
     for name in ["a", "b", "c"] { fixture.store.store(fixture.response("http://\(name).example/")) }
     fixture.drain()
     fixture.close()

@@ -5,7 +5,7 @@ import HTTPCaching
 import ResponseStore
 import Testing
 
-@Suite("The last refusals to store a response")
+@Suite("The last refusals to store a response", .endsFixtures)
 struct RecentRefusalTests {
   private func last(_ fixture: StoreFixture, _ url: String) -> StorageRefusal? {
     fixture.store.activity.file?.lastRefusal(of: fixture.key(url))
@@ -14,7 +14,6 @@ struct RecentRefusalTests {
   @Test("The last refusal of a URL replaces the one before, and outlives the store")
   func replacement() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let (url, other) = ("http://a.example/page?token=secret", "http://a.example/other")
     fixture.store.activity.countRefusal("no-store", of: fixture.key(url))
     fixture.store.activity.countRefusal("vary-star", of: fixture.key(url))
@@ -36,7 +35,6 @@ struct RecentRefusalTests {
   @Test("Of many refusals, the table has the newest ones, and no URL is in its file")
   func bound() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let urls = (0..<5000).map { "http://secret.example/\($0)" }
     for url in urls { fixture.store.activity.countRefusal("no-store", of: fixture.key(url)) }
     let found = urls.filter { last(fixture, $0) != nil }

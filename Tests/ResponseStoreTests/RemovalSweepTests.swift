@@ -4,7 +4,7 @@ import HTTPCaching
 import ResponseStore
 import Testing
 
-@Suite("Sweeps behind removals")
+@Suite("Sweeps behind removals", .endsFixtures)
 struct RemovalSweepTests {
   private static func url(_ number: Int, host: Int = 0) -> String { "http://host\(host).example/\(number)" }
 
@@ -28,7 +28,6 @@ struct RemovalSweepTests {
   func together() throws {
     let count = 400
     let fixture = try filled(hostCount: 4, count: count)
-    defer { fixture.finish() }
     let store = fixture.store
     store.remove(.host("host0.example"))
     store.softPurge(.host("host1.example"))
@@ -54,7 +53,6 @@ struct RemovalSweepTests {
   @Test("A removal that takes effect during a sweep is swept after it, also behind its position", arguments: [0, 1])
   func during(host: Int) throws {
     let fixture = try filled(hostCount: 2, count: 600)
-    defer { fixture.finish() }
     let store = fixture.store
     store.remove(.since(fixture.clock.now - 400.5))
     while store.sweptEntryCount == 0, store.maintain() {}
@@ -70,7 +68,6 @@ struct RemovalSweepTests {
   @Test("Another process continues a sweep at its position")
   func continued() async throws {
     let fixture = try filled(count: 1000)
-    defer { fixture.finish() }
     fixture.store.softPurge(.everything)
     while fixture.store.sweptEntryCount == 0, fixture.store.maintain() {}
     let before = fixture.store.sweptEntryCount

@@ -5,13 +5,12 @@ import LMDB
 import ResponseStore
 import Testing
 
-@Suite("Removals")
+@Suite("Removals", .endsFixtures)
 struct RemovalTests {
   @Test(
     "A removal since a date covers strictly newer responses, at the full precision of a Date", arguments: [false, true])
   func strictlyNewer(isCommitted: Bool) throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let start = fixture.clock.now
     let step = start.timeIntervalSinceReferenceDate.ulp
     for number in 0..<10 {
@@ -29,7 +28,6 @@ struct RemovalTests {
   @Test("A URL of 100,000 characters is stored, found and removed")
   func longURL() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let long = "http://a.example/" + String(repeating: "x", count: 100_000)
     for end in ["1", "2"] { fixture.store.store(fixture.response(long + end, body: Data(end.utf8))) }
     fixture.drain()
@@ -63,7 +61,6 @@ struct RemovalTests {
     [0, 10_000])
   func percentEncoding(_ kind: URLScope, byteCount: Int) throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let padding = String(repeating: "x", count: byteCount)
     let spellings = ["%d8%af", "%D8%AF", "%d8%Af"].map { "http://a.example/\(padding)\($0)" }
     let others = ["%D8%AE", "D8AF", "%d9"].map { "http://a.example/\(padding)\($0)" }
@@ -86,7 +83,6 @@ struct RemovalTests {
   func tagWithALongName(byteCount: Int, _ state: (isCommitted: Bool, isGroup: Bool)) throws {
     let (isCommitted, isGroup) = state
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let names = ["1", "2"].map { String(repeating: "x", count: byteCount - 1) + $0 }
     for (number, name) in names.enumerated() {
       let fields: HeaderFields = isGroup ? ["Cache-Groups": "\"\(name)\""] : ["xkey": name]
@@ -108,7 +104,6 @@ struct RemovalTests {
   @Test("More removals than the log holds all take effect, and forgotten ones count as covering everything")
   func logOverflow() throws {
     let fixture = try StoreFixture(capacity: 1 << 20)
-    defer { fixture.finish() }
     let key = fixture.key("http://a.example/")
     var token = fixture.store.removalToken
     let storedAt = fixture.clock.now
@@ -141,7 +136,6 @@ struct RemovalTests {
     fixture.close()
     try openWhenReleased(fixture)
     for number in 0..<100 { #expect(fixture.body("http://a.example/\(number)") == nil) }
-    fixture.finish()
   }
 
   /// Closing does not wait longer than the stall timeout. On a busy machine, a thread releases the failed store later.
@@ -179,7 +173,6 @@ struct RemovalTests {
   @Test("Removed responses that are not deleted yet stay hidden in the next process", arguments: [false, true])
   func reopened(isLogDamaged: Bool) throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     for number in 0..<10 { fixture.store.store(fixture.response("http://a.example/\(number)")) }
     fixture.drain()
     try fixture.store.logOnly(Removal(.key(fixture.key("http://a.example/3").bytes)))
@@ -213,7 +206,6 @@ struct RemovalTests {
   @Test("Inspecting a store with a corrupt removal log changes nothing and announces the effect of the next open")
   func lookAtScribbledLog() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/1"))
     fixture.drain()
     fixture.close()
@@ -234,7 +226,6 @@ struct RemovalTests {
   @Test("If the removal log is missing, foreign or truncated, the store starts empty", arguments: 0..<4)
   func lostLog(damage: Int) throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/1"))
     fixture.drain()
     fixture.close()
@@ -257,7 +248,6 @@ struct RemovalTests {
   @Test("A copy in memory is invalid after removals by key, date, host and group")
   func copies() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let store = fixture.store
     let key = fixture.key("http://a.example/x")
     let storedAt = fixture.clock.now
@@ -280,7 +270,6 @@ struct RemovalTests {
   @Test("Several removals of another machine are in force after one sync of the removal log")
   func severalRemovals() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let urls = (0..<200).map { "http://a.example/\($0)" }
     for url in urls { fixture.store.store(fixture.response(url)) }
     fixture.store.store(fixture.response("http://a.example/kept"))
@@ -299,7 +288,6 @@ struct RemovalTests {
   @Test("Removed responses no longer use disk space")
   func diskUse() throws {
     let fixture = try StoreFixture(capacity: 16 << 20)
-    defer { fixture.finish() }
     for number in 0..<500 {
       fixture.store.store(fixture.response("http://a.example/\(number)", body: pseudorandomData(20_000, seed: 1)))
     }
@@ -317,7 +305,6 @@ struct RemovalTests {
   @Test("A removal by tag deletes or marks its records among many of several hosts", arguments: [false, true])
   func tagAmongMany(isSoft: Bool) throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let urls = (0..<1500).map { "http://\($0 % 5).example/\($0)" }
     for (number, url) in urls.enumerated() {
       fixture.store.store(fixture.response(url, fields: ["xkey": "all t\(number % 7)"]))

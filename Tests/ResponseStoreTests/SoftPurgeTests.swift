@@ -6,7 +6,7 @@ import ResponseStore
 import Testing
 
 /// ``ContractTests`` has soft purges of all scopes, in any state of the responses.
-@Suite("Soft purges of a store")
+@Suite("Soft purges of a store", .endsFixtures)
 struct SoftPurgeTests {
   private static let covered = "http://a.example/dir/" + String(repeating: "x", count: 600)
   private static let other = "http://b.example/"
@@ -34,7 +34,6 @@ struct SoftPurgeTests {
     arguments: State.allCases)
   func suspicion(_ state: State) throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     Self.store(in: fixture)
     if state != .pending { fixture.drain() }
     let stored = try #require(fixture.store.lookup(fixture.key(Self.covered)))
@@ -61,7 +60,6 @@ struct SoftPurgeTests {
   @Test("The earliest of several soft purges ends the freshness")
   func several() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     Self.store(in: fixture)
     fixture.drain()
     let date = fixture.clock.now
@@ -79,7 +77,6 @@ struct SoftPurgeTests {
   @Test("A record that eviction moves during a soft purge stays stale")
   func moved() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let urls = (0..<600).map { "http://a.example/\($0)" }
     for url in urls { fixture.store.store(fixture.response(url)) }
     fixture.drain()
@@ -95,7 +92,6 @@ struct SoftPurgeTests {
   @Test("A corrupt record that a soft purge covers is not made valid")
   func corrupt() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.other))
     fixture.drain()
     try fixture.store.corruptRecords()

@@ -3,12 +3,11 @@ import HTTPCaching
 import ResponseStore
 import Testing
 
-@Suite("Storing and lookup")
+@Suite("Storing and lookup", .endsFixtures)
 struct StoreAndLookupTests {
   @Test("A stored response is readable at once, after the commit, and after reopening")
   func readYourWrite() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response("http://a.example/x?q=1"))
     #expect(fixture.body("http://a.example/x?q=1") == Data("body".utf8))
     #expect(fixture.body("http://a.example/x?q=2") == nil)
@@ -27,7 +26,6 @@ struct StoreAndLookupTests {
     arguments: [0, 1, 700, 750, 800, 1800, 1900, 2022, 3800, 3850, 4080, 4096, 16367, 16368, 16369, 65520, 300_000])
   func bodySizes(size: Int) throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let body = pseudorandomData(size, seed: UInt64(size))
     fixture.store.store(fixture.response("http://a.example/", body: body))
     #expect(fixture.body("http://a.example/") == body)
@@ -48,7 +46,6 @@ struct StoreAndLookupTests {
   @Test("Of many writes of one key only the newest waits, and only it is committed")
   func supersededWrites() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let (store, url) = (fixture.store, "http://a.example/")
     store.store(fixture.response(url, body: Data("body 1000".utf8)))
     let byteCount = store.statistics.queuedByteCount

@@ -6,7 +6,7 @@ import Testing
 // Breaks each invariant, which no operation of a store does.
 @testable import ResponseStore
 
-@Suite("Check of a whole store")
+@Suite("Check of a whole store", .endsFixtures)
 struct StoreCheckTests {
   /// An inconsistency in one table, and the violation that the check reports.
   enum Damage: String, CaseIterable, Sendable {
@@ -77,7 +77,7 @@ struct StoreCheckTests {
   @Test("Each violation is reported, and nothing else", arguments: Damage.allCases)
   func damage(damage: Damage) throws {
     let fixture = try filled()
-    defer { fixture.remove() }
+    fixture.isChecked = false
     let url = "http://a.example/8"
     let row = try #require(fixture.store.lookup(fixture.key(url))).rowID
     #expect(fixture.store.checkInvariants() == [])
@@ -93,7 +93,7 @@ struct StoreCheckTests {
     arguments: [Damage.missingDate, .strayDate, .strayCell, .entryCount])
   func damageWhileOthersWrite(damage: Damage) throws {
     let fixture = try filled(600)
-    defer { fixture.remove() }
+    fixture.isChecked = false
     let url = "http://a.example/8"
     let row = try #require(fixture.store.lookup(fixture.key(url))).rowID
     if damage != .entryCount {
@@ -119,7 +119,6 @@ struct StoreCheckTests {
   @Test("A consistent store passes while others write, and old snapshots are released")
   func renewsItsSnapshot() throws {
     let fixture = try filled(1000)
-    defer { fixture.finish() }
     let environment = fixture.store.context.database.environment
     var commits: [UInt64] = []
     let result = fixture.store.verify(maximumSnapshotAge: .zero) { _, _ in
@@ -138,7 +137,6 @@ struct StoreCheckTests {
   @Test("Entries and bytes are counted as lookups find them, and progress reaches the end")
   func counts() throws {
     let fixture = try filled(600)
-    defer { fixture.finish() }
     var progress: [Int] = []
     let result = fixture.store.verify {
       progress.append($0)

@@ -6,7 +6,7 @@ import LMDB
 import ResponseStore
 import Testing
 
-@Suite("Failed stores")
+@Suite("Failed stores", .endsFixtures)
 struct StoreFailureTests {
   static let url = "http://a.example/"
 
@@ -37,7 +37,6 @@ struct StoreFailureTests {
   @Test("After an error of the disk in a meta page, the data stays, and removals before it is opened again count")
   func metaPage() async throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.close()
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
       let (kept, removed) = (childResponse("http://a.example/kept"), childResponse("http://a.example/removed"))
@@ -64,7 +63,6 @@ struct StoreFailureTests {
     "The directory can be reopened while the failed store is in use and misses lookups", arguments: [false, true])
   func reopening(background: Bool) throws {
     let fixture = try damagedFixture(background: background)
-    defer { fixture.finish() }
     let old = fixture.store
     var token = old.removalToken
     #expect(!old.hasFailed)
@@ -100,7 +98,6 @@ struct StoreFailureTests {
   @Test("After a failure any in-flight response may be removed, because other processes cannot record removals")
   func inFlight() throws {
     let fixture = try damagedFixture()
-    defer { fixture.finish() }
     let store = fixture.store
     var token = store.removalToken
     #expect(store.possibleEffectOfRemovals(on: fixture.key(Self.url), since: &token) == .none)
@@ -112,7 +109,6 @@ struct StoreFailureTests {
   @Test("A response stays readable while it is borrowed from failed data, and the next generation is in use meanwhile")
   func borrowed() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     fixture.drain()
     let old = fixture.store
@@ -134,7 +130,6 @@ struct StoreFailureTests {
   @Test("Two processes use the next generation at once, while one of them still reads the failed data")
   func twoProcesses() async throws {
     let fixture = try StoreFixture(background: true)
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     try fixture.store.flush()
     let directory = fixture.directory
@@ -177,7 +172,6 @@ struct StoreFailureTests {
   @Test("A permit of an ended generation stores nothing into the next one, and its removals are not compared")
   func permits() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.remove(fixture.key(Self.url))
     var token = fixture.store.removalToken
     fixture.store.fail()
@@ -192,7 +186,6 @@ struct StoreFailureTests {
   @Test("A removal fails in a store whose generation another process has ended, so that it is repeated in the next one")
   func removalInEndedGeneration() async throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let old = fixture.store
     await #expect(processExitsWith: .success) { [directory = fixture.directory as String] in
       let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
@@ -213,7 +206,6 @@ struct StoreFailureTests {
   @Test("A process that was killed while it created a generation leaves a directory in which the next one creates it")
   func unfinishedGeneration() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.fail()
     // Another process, which has not noticed, keeps the directory in use.
     let other = Glibc.open(fixture.path("users.lock"), O_RDWR | O_CLOEXEC)
@@ -239,7 +231,6 @@ struct StoreFailureTests {
     arguments: Move.allCases)
   func moved(move: Move) throws {
     let fixture = try StoreFixture { $0.directoryCheckInterval = .zero }
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     fixture.drain()
     let old = fixture.store
@@ -276,7 +267,6 @@ struct StoreFailureTests {
   @Test("A removal and a commit detect a deleted directory, too", arguments: [true, false])
   func noticed(byRemoval: Bool) throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     fixture.drain()
     try FileManager.default.removeItem(atPath: fixture.directory)
@@ -295,7 +285,6 @@ struct StoreFailureTests {
   @Test("Corrupt counters found at open recreate the store at once")
   func openingDamaged() throws {
     let fixture = try damagedFixture()
-    defer { fixture.finish() }
     try fixture.reopen()
     #expect(fixture.body(Self.url) == nil)
     fixture.store.store(fixture.response(Self.url))
@@ -307,7 +296,6 @@ struct StoreFailureTests {
   @Test("Failing a store does not affect a new store in the same directory")
   func otherInPlace() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let old = fixture.store
     try FileManager.default.removeItem(atPath: fixture.directory)
     try fixture.open()

@@ -5,7 +5,7 @@ import LMDB
 import ResponseStore
 import Testing
 
-/// A store in its own directory, checked and removed at the end of the test.
+/// A store in its own directory, checked and removed at the end of the test by the suite's trait ``EndsFixtures``.
 ///
 /// The directory is in memory, where syncs cost nothing. ``MappedFileBlocksTests`` and `Scripts/reliability` use disks.
 final class StoreFixture {
@@ -15,9 +15,12 @@ final class StoreFixture {
   private var opened: ResponseStore?
   var store: ResponseStore { opened! }
   var options: ResponseStore.Options
+  /// False for a test that corrupts the store and leaves it so.
+  var isChecked = true
 
   init(
     capacity: Int = 16 << 20, background: Bool = false, directory givenDirectory: String? = nil,
+    sourceLocation: SourceLocation = #_sourceLocation,
     configure: (inout ResponseStore.Options) -> Void = { _ in }
   ) throws {
     directory = givenDirectory ?? memoryDirectory(for: capacity)
@@ -28,15 +31,11 @@ final class StoreFixture {
     configure(&options)
     self.options = options
     opened = try ResponseStore.open(directory: directory, options: options)
-  }
-
-  /// Checks the invariants, closes the store and removes the directory. Every store test ends with this call.
-  func finish(sourceLocation: SourceLocation = #_sourceLocation) {
-    if let opened {
-      #expect(opened.checkInvariants() == [], sourceLocation: sourceLocation)
+    FixtureScope.atEnd(sourceLocation: sourceLocation) { [self] in
+      if isChecked, let opened { #expect(opened.checkInvariants() == [], sourceLocation: sourceLocation) }
       close()
+      remove()
     }
-    remove()
   }
 
   func remove() {

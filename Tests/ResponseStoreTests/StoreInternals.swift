@@ -48,6 +48,14 @@ extension ResponseStore {
     }
   }
 
+  /// Writes a count of entries that matches no records, which violates an invariant.
+  func miscountEntries() throws {
+    let database = context.database
+    try database.write { (transaction) throws(LMDBError) in
+      try database.change(in: transaction) { $0.counters.entryCount = 7 }
+    }
+  }
+
   /// Appends records again, as eviction does; returns how many.
   func move(_ keys: [RequestKey]) throws -> Int {
     let database = context.database

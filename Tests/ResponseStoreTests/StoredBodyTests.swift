@@ -3,7 +3,7 @@ import HTTPCaching
 import ResponseStore
 import Testing
 
-@Suite("Bodies read on demand")
+@Suite("Bodies read on demand", .endsFixtures)
 struct StoredBodyTests {
   static let url = "http://example.com/large"
   static let limit = 20_000
@@ -27,7 +27,6 @@ struct StoredBodyTests {
   func limit(byteCount: Int) throws {
     let body = pseudorandomData(byteCount, seed: 3)
     let fixture = try fixture(body)
-    defer { fixture.finish() }
     let found = try #require(lookup(fixture))
     #expect(found.bodyByteCount == byteCount)
     #expect(found.fields["Content-Type"] == "text/plain")
@@ -49,7 +48,6 @@ struct StoredBodyTests {
     let byteCount = 24 << 20
     let body = pseudorandomData(byteCount, seed: 3)
     let fixture = try StoreFixture(capacity: 512 << 20)
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url, body: body))
     fixture.drain()
     try fixture.reopen()
@@ -77,7 +75,6 @@ struct StoredBodyTests {
   func damage() throws {
     let body = pseudorandomData(200_000, seed: 77)
     let fixture = try fixture(body)
-    defer { fixture.finish() }
     let path = fixture.dataPath("data.mdb")
     let range = try #require(try Data(contentsOf: URL(fileURLWithPath: path)).range(of: body[150_000..<150_064]))
     let file = try FileHandle(forUpdating: URL(fileURLWithPath: path))
@@ -96,7 +93,6 @@ struct StoredBodyTests {
   func gone(isReplaced: Bool) throws {
     let body = pseudorandomData(200_000, seed: 3)
     let fixture = try fixture(body)
-    defer { fixture.finish() }
     let stored = try #require(lookup(fixture)?.storedBody)
     #expect(stored.read(0..<50_000) == body[0..<50_000])
     if isReplaced {

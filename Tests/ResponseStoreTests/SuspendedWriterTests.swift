@@ -58,14 +58,13 @@ struct SuspendedWriter: Codable, Sendable {
   }
 }
 
-@Suite("While another process is suspended with the write lock")
+@Suite("While another process is suspended with the write lock", .endsFixtures)
 struct SuspendedWriterTests {
   private static let url = "http://a.example/"
 
   @Test("A raised capacity is pending: lookups continue, and calls that wait for the writer return in time")
   func raisedCapacity() async throws {
     let fixture = try StoreFixture(background: true) { $0.stallTimeout = .milliseconds(100) }
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     try fixture.flush()
     let writer = SuspendedWriter(directory: fixture.directory)
@@ -104,7 +103,6 @@ struct SuspendedWriterTests {
   @Test("Inspection waits for no other process, nor does a removal, which takes effect")
   func look() async throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     for number in 0..<5 { fixture.store.store(fixture.response("http://a.example/\(number)")) }
     fixture.drain()
     fixture.close()

@@ -5,7 +5,7 @@ import ResponseStore
 import Synchronization
 import Testing
 
-@Suite("Threads")
+@Suite("Threads", .endsFixtures)
 struct ThreadTests {
   /// Runs `count` threads and waits for all.
   private func concurrently(_ count: Int, _ body: @escaping @Sendable (Int) -> Void) {
@@ -28,7 +28,6 @@ struct ThreadTests {
   @Test("Concurrent lookups, writes, updates and removals return no wrong response, and writes are readable at once")
   func everything() throws {
     let fixture = try StoreFixture(capacity: 8 << 20, background: true)
-    defer { fixture.finish() }
     let store = fixture.store
     let wrong = Atomic<Int>(0)
     let missed = Atomic<Int>(0)
@@ -73,7 +72,6 @@ struct ThreadTests {
   @Test("A held response keeps its body while other threads look up and release responses of its size")
   func heldResponses() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let store = fixture.store
     let entries = (0..<32).map { number in
       let url = "http://a.example/\(number)"
@@ -101,7 +99,6 @@ struct ThreadTests {
   @Test("Closing commits the queued writes", arguments: [false, true])
   func close(byDeinit: Bool) throws {
     let fixture = try StoreFixture(background: true) { $0.commitDelay = .seconds(60) }
-    defer { fixture.finish() }
     for number in 0..<300 {
       fixture.store.store(fixture.response("http://a.example/\(number)", body: pseudorandomData(5000, seed: 1)))
     }
@@ -116,7 +113,6 @@ struct ThreadTests {
   @Test("Opening waits for a store that another thread releases, and finds all of its queued writes")
   func openWhileDeinitialized() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let count = 500
     for number in 0..<count {
       fixture.store.store(fixture.response("http://a.example/\(number)", body: pseudorandomData(5000, seed: 1)))
@@ -141,7 +137,6 @@ struct ThreadTests {
       $0.queueByteCount = 50_000
       $0.fullQueueTimeout = .zero
     }
-    defer { fixture.finish() }
     let store = fixture.store
     try store.environment.write { _ in
       // The writer cannot commit meanwhile.
@@ -157,7 +152,6 @@ struct ThreadTests {
   @Test("Opening and closing in many threads gives one store at a time")
   func openAndClose() throws {
     let fixture = try StoreFixture(background: true)
-    defer { fixture.finish() }
     let directory = fixture.directory
     fixture.close()
     let failures = Monitor<[String]>([])

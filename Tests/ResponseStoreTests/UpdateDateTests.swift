@@ -5,7 +5,7 @@ import ResponseStore
 import Testing
 
 /// Removals by date cover what was stored or updated since.
-@Suite("Dates of updates")
+@Suite("Dates of updates", .endsFixtures)
 struct UpdateDateTests {
   private static let url = "http://a.example/"
 
@@ -25,7 +25,6 @@ struct UpdateDateTests {
   @Test("A removal by date covers a response that was updated since", arguments: State.allCases, [false, true])
   func update(state: State, isSoft: Bool) throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     let storedAt = fixture.clock.now
     if state != .nothing { fixture.drain() }
@@ -56,7 +55,6 @@ struct UpdateDateTests {
   @Test("An update of which the validation began before a removal by date takes no effect, and the response stays")
   func inFlight() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     fixture.drain()
     let lifetime = try #require(fixture.store.lookup(fixture.key(Self.url))).freshness.lifetime
@@ -78,7 +76,6 @@ struct UpdateDateTests {
     "The sweep deletes exactly the responses that were stored or updated since, also if others are updated meanwhile")
   func sweep() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     // More than are deleted directly.
     let count = 1200
     for number in 0..<count { fixture.store.store(fixture.response("http://a.example/\(number)")) }
@@ -107,7 +104,6 @@ struct UpdateDateTests {
   @Test("The date of an update never becomes earlier than the last one, also if the clock does")
   func clock() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url))
     fixture.drain()
     fixture.clock.advance(by: 10)
@@ -137,7 +133,6 @@ struct UpdateDateTests {
   @Test("An update in one process is covered by a removal by date in another")
   func processes() async throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     for name in ["updated", "other"] { fixture.store.store(fixture.response("http://\(name).example/")) }
     fixture.drain()
     fixture.clock.advance(by: 10)
@@ -161,7 +156,6 @@ struct UpdateDateTests {
   @Test("An update of a large response moves its date, and writes no byte of its body")
   func bodyStays() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     fixture.store.store(fixture.response(Self.url, body: pseudorandomData(256 << 10, seed: 1)))
     fixture.drain()
     let before = try fixture.store.chunkAddresses()

@@ -4,7 +4,7 @@ import HTTPCaching
 import ResponseStore
 import Testing
 
-@Suite("Variants and updates")
+@Suite("Variants and updates", .endsFixtures)
 struct VariantTests {
   static let url = "http://a.example/"
 
@@ -15,7 +15,6 @@ struct VariantTests {
   @Test("Of the matching variants the newest by Date is found, not the one stored last", arguments: [false, true])
   func newestByDate(isCommitted: Bool) throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     for (age, language) in [(30.0, "de"), (10, "en"), (20, "fr")] {
       var response = fixture.response(Self.url, body: Data(language.utf8), vary: vary(language))
       response.freshness.date = fixture.clock.now - age
@@ -31,7 +30,6 @@ struct VariantTests {
   @Test("A lookup reports whether there are other variants, committed or pending")
   func others() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     func find(_ language: String) -> StoredResponse? {
       fixture.store.lookup(fixture.key(Self.url)) { $0 == vary(language) }
     }
@@ -47,7 +45,6 @@ struct VariantTests {
   @Test("A key keeps at most 128 variants, and the oldest are removed")
   func maximum() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     for number in 0..<140 {
       fixture.store.store(fixture.response(Self.url, body: Data("\(number)".utf8), vary: vary("\(number)")))
     }
@@ -68,7 +65,6 @@ struct VariantTests {
   @Test("An update does not restore a pending write that was removed by a group that only the old fields name")
   func removedBeforeUpdate() throws {
     let fixture = try StoreFixture()
-    defer { fixture.finish() }
     let store = fixture.store
     let fields = HeaderFields([("Cache-Groups", "\"g\"")])
     store.store(fixture.response(Self.url, fields: fields))
@@ -87,7 +83,6 @@ struct VariantTests {
   @Test("An update of a large body writes only the record header")
   func largeBody() throws {
     let fixture = try StoreFixture(capacity: 8 << 20)
-    defer { fixture.finish() }
     let body = pseudorandomData(2 << 20, seed: 2)
     fixture.store.store(fixture.response(Self.url, body: body))
     fixture.drain()

@@ -8,7 +8,7 @@ import LoopbackOrigin
 import Testing
 
 /// Cases that the tables cannot express: bytes that are not text, encoded content, and calls other than requests.
-@Suite("HTTP conformance on the wire")
+@Suite("HTTP conformance on the wire", .endsFixtures)
 struct WireTests {
   private func get(_ url: URL, _ session: URLSession, _ fields: FieldLines = []) async throws -> ConformanceOutcome {
     var request = URLRequest(url: url)
@@ -48,7 +48,6 @@ struct WireTests {
       fixture.clock.advance(by: step == 1 ? 61 : 1)
     }
     #expect(origin.requests.map { $0["If-None-Match"] } == [nil, nil, "\"a\""])
-    await fixture.finish()
   }
 
   /// Malformed heads. The transport may accept or reject them; the store must return an accepted head unchanged.
@@ -82,7 +81,7 @@ struct WireTests {
       // A head that the transport rejects stays rejected.
       await #expect(throws: URLError.self, "\(name)") { try await get(origin.url("/a"), session) }
       #expect(!fixture.cache.isCached(origin.url("/a")))
-      return await fixture.finish()
+      return
     }
     for _ in 0..<2 {
       let outcome = try await get(origin.url("/a"), session)
@@ -91,7 +90,6 @@ struct WireTests {
     }
     // A response with a malformed field is not stored.
     #expect(origin.requestCount == (expected.head.fields.isWellFormed ? 2 : 3), "\(name)")
-    await fixture.finish()
   }
 
   /// Rows 107 and 109: the cache's own method removes groups, too, of one origin only.
@@ -118,6 +116,5 @@ struct WireTests {
     #expect(!fixture.cache.isCached(origin.url("/2")))
     #expect(fixture.cache.isCached(origin.url("/other")))
     #expect(fixture.cache.isCached(neighbor.url("/1")))
-    await fixture.finish()
   }
 }
