@@ -1,7 +1,9 @@
 import CachingClient
 import CachingStorage
 import FoundationEssentials
+import Glibc
 import HTTPCaching
+import Synchronization
 import Testing
 
 /// Concurrent unsafe requests whose responses can be stored for a GET (RFC 9110, 9.3.3; RFC 9111, 4.4).
@@ -58,6 +60,34 @@ struct ConcurrentChangeTests {
       #expect(fixture.client.storedResponse(to: get()) != nil)
       #expect(fixture.storage.entryCount == 1)
     }
+  }
+
+  // Guarantee: an invalidated response removes no newer one.
+  //
+  //   POST 1, POST 2  | sent
+  //   POST 2          | answered; its response is being stored
+  //   POST 1          | answered: invalidates that response, and is stored
+  //   POST 2          | its response is not stored
+  @Test("A POST that is answered while the response to another one is being stored is stored instead")
+  func whileStoring() async throws {
+    let firstStore = Mutex<(@Sendable () -> Void)?>(nil)
+    let fixture = Fixture(storage: MemoryStorage(whenStoring: { firstStore.withLock { $0.take() }?() }))
+    let gate = Gate()
+    firstStore.withLock {
+      $0 = {
+        gate.open()
+        while fixture.storage.entryCount == 0 { sched_yield() }
+      }
+    }
+    let transport = ScriptedTransport { _, number in
+      if number == 1 { try await gate.pass() }
+      return Self.reply(fixture, "\(number)")
+    }
+    async let first = fixture.client.respond(to: post, over: transport).text()
+    await until { transport.count == 1 }
+    #expect(try await fixture.client.respond(to: post, over: transport).text() == "2")
+    #expect(try await first == "1")
+    #expect(try await fixture.client.storedResponse(to: get())?.text() == "1")
   }
 
   @Test(

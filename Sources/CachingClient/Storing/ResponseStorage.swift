@@ -232,9 +232,16 @@ public struct ProposedResponse: Sendable {
 
   /// Whether a removal or invalidation revoked the permit to store this response.
   ///
-  /// The caching client checks it before `store`, and again afterwards to remove an invalidated response. Check it also
-  /// inside the critical section that the storage's removals use, so that an outdated response is never visible.
-  public var isRevoked: Bool { permit?.isRevoked ?? false }
+  /// The caching client checks it before `store`. Check it also inside the critical section that the storage's removals
+  /// use, so that an outdated response is never visible. For a storage that does not check it, the caching client checks
+  /// it again afterwards, and removes an invalidated response with any that has replaced it.
+  public var isRevoked: Bool {
+    permit?.recordCheckByStorage()
+    return isPermitRevoked
+  }
+
+  /// Whether the permit is revoked, for code that is not in such a critical section.
+  package var isPermitRevoked: Bool { permit?.isRevoked ?? false }
 
   /// Reports why the storage does not keep this response.
   ///
