@@ -124,7 +124,7 @@ struct StalledTransferTests {
       throw Unreachable()
     }
     let leader = try await fixture.client.respond(to: request(), over: transport)
-    let follower = try await fixture.client.respond(to: request(timeLimit: .milliseconds(200)), over: transport)
+    let follower = try await fixture.client.respond(to: request(timeLimit: .seconds(1)), over: transport)
     #expect(follower.source == .coalesced)
     await #expect(throws: CachingClientError.timedOut) { try await content.check(follower.body) }
     #expect(transport.count == requestCount)

@@ -47,6 +47,8 @@ struct FailingOriginTests {
     let hangs = Atomic(false)
     try await withCache { options in
       options.staleAfter = .milliseconds(50)
+      // The origin is not asked again, however long the requests take.
+      options.caching.holdOff = .seconds(600)...(.seconds(600))
     } origin: { request in
       guard hangs.load(ordering: .relaxed) else { return Reply(200, Self.storable, "old") }
       return Reply(200, [("Cache-Control", "max-age=600"), ("Content-Type", "text/plain")], "new").held(at: gate)
@@ -54,8 +56,11 @@ struct FailingOriginTests {
       let url = origin.url("/page")
       try await expect("old", way, url, fixture.cache)
       hangs.store(true, ordering: .relaxed)
-      for _ in 0..<5 { try await expect("old", way, url, fixture.cache) }
-      #expect(origin.requestCount == 2)
+      try await expect("old", way, url, fixture.cache)
+      // On a busy machine the caller may have the response before this is recorded, or before the origin is asked.
+      #expect(try await waitInTask { fixture.cache.statistics.directory?.unansweredRequests == 1 })
+      #expect(try await waitInTask { origin.requestCount == 2 })
+      for _ in 0..<4 { try await expect("old", way, url, fixture.cache) }
       #expect(fixture.cache.statistics.directory?.unansweredRequests == 1)
       #expect(fixture.cache.statistics.directory?.heldOffRequests == 4)
       #expect(fixture.cache.prometheusText().contains("urlcache_unanswered_requests"))

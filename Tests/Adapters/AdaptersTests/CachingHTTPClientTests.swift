@@ -138,7 +138,8 @@ struct CachingHTTPClientTests {
     let first = Task { try await load(request(origin.url("/a"))) }
     #expect(await gate.waitForArrivals())
     await #expect(throws: HTTPClientError.deadlineExceeded) {
-      try await client.execute(request(origin.url("/a")), timeout: .milliseconds(20))
+      // On a busy machine, too, half of this time is enough to send its own request.
+      try await client.execute(request(origin.url("/a")), timeout: .seconds(2))
     }
     gate.open()
     #expect(try await first.value == "hello")
