@@ -208,6 +208,16 @@ public final class CachingClient<Storage: ResponseStorage>: Sendable {
     }
   }
 
+  /// Returns the response to a request that was counted before, when its first response arrived.
+  ///
+  /// - Parameter transport: The transport, with the client's layer.
+  nonisolated(nonsending) func respondAgain(
+    to request: CachingClientRequest, over transport: some Transport
+  ) async throws -> Response {
+    var isForwarded = false
+    return try await respond(to: request, over: transport, after: nil, isForwarded: &isForwarded)
+  }
+
   /// Returns the response to a request.
   ///
   /// - Parameter isForwarded: Set if the request was sent without a lookup.

@@ -60,9 +60,9 @@ public struct CachingOptions: Sendable, Hashable {
   /// The time without progress after which a request no longer waits for the fetch of an equal request, and asks the
   /// origin itself; ten seconds by default, `nil` for its own time limit alone.
   ///
-  /// A request with a shorter time limit waits for half of that limit. Later requests do not join such a fetch. A
-  /// request that reads along a body which no longer arrives asks for the rest, if it has no bytes yet or the body has
-  /// a strong entity tag.
+  /// A request with a shorter time limit waits for half of that limit. Later requests do not join such a fetch. Requests
+  /// that read along a body which no longer arrives share one request for the rest, if they have no bytes yet or the
+  /// body has a strong entity tag.
   public var coalescingTimeout: Duration? = .seconds(10)
   /// How long a transfer may wait for the storage in all, and for an eighth of its own time; one second by default.
   /// Then its body is not stored.

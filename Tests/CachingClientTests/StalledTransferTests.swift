@@ -91,6 +91,26 @@ struct StalledTransferTests {
     }
   }
 
+  @Test("The readers of a transfer that makes no progress share one request for the rest", arguments: [0, 100_000])
+  func shared(byteCount: Int) async throws {
+    var options = CachingOptions()
+    options.coalescingTimeout = .seconds(1)
+    let fixture = Fixture(options: options, maximumBodyByteCount: 16 << 20)
+    let gate = Gate()
+    let transport = transport(stoppingAt: gate, after: byteCount)
+    let leader = try await fixture.client.respond(to: request(), over: transport)
+    var followers: [ResponseBodyStream] = []
+    for _ in 0..<8 { followers.append(try await fixture.client.respond(to: request(), over: transport).body) }
+    try await withThrowingTaskGroup { group in
+      for body in followers { group.addTask { try await content.check(body) } }
+      for try await byteCount in group { #expect(byteCount == content.byteCount) }
+    }
+    #expect(transport.count == 2)
+    gate.open()
+    #expect(try await content.check(leader.body) == content.byteCount)
+    #expect(transport.count == 2)
+  }
+
   @Test("A reader that cannot get the rest itself goes on reading the transfer", arguments: [true, false])
   func waitsOn(originFails: Bool) async throws {
     // Without a time limit, so that a busy machine does not end the wait for the transfer.

@@ -193,17 +193,21 @@ extension CachingClient {
     return recovering(body, of: proposal.response, plan, over: transport) { $0 is ArrivingBodyError }
   }
 
-  /// Returns a body whose reader gets the rest from a request of its own if the body fails, or no longer arrives.
+  /// Returns a body whose reader gets the rest from another request if the body fails, or no longer arrives.
   ///
-  /// - Parameter mayRecover: Returns whether an error permits that.
+  /// - Parameters:
+  ///   - fetch: The fetch that a follower reads along; nil for the leader.
+  ///   - mayRecover: Returns whether an error permits that.
   func recovering(
-    _ body: ResponseBodyStream, of head: CacheableResponse, _ plan: Plan, over transport: some Transport,
-    if mayRecover: @escaping @Sendable (any Error) -> Bool
+    _ body: ResponseBodyStream, of head: CacheableResponse, from fetch: InFlightFetch? = nil, _ plan: Plan,
+    over transport: some Transport, if mayRecover: @escaping @Sendable (any Error) -> Bool
   ) -> ResponseBodyStream {
-    body.replacedIfItFails { error, receivedByteCount in
+    // The fetch is weak, because a reader may keep the body longer than it lasts.
+    body.replacedIfItFails { [weak fetch] error, receivedByteCount in
       switch error {
       case ArrivingBodyError.timedOut: throw CachingClientError.timedOut
       case ArrivingBodyError.stalled(let deadline):
+        if let fetch { self.inFlightFetches.close(fetch) }
         return try await self.rest(ofStalled: head, after: receivedByteCount, plan, over: transport, until: deadline)
       default: break
       }
@@ -216,8 +220,10 @@ extension CachingClient {
     }
   }
 
-  /// Returns the rest of a body that no longer arrives, from a request of its own; `nil` to wait on for the body, which
-  /// may still arrive.
+  /// Returns the rest of a body that no longer arrives, from another response; `nil` to wait on for the body, which may
+  /// still arrive.
+  ///
+  /// The request begins again, so that one of the readers of the body fetches, and the others join it.
   ///
   /// - Parameter deadline: When the reader times out, unless the head of the other response has arrived; nil for never.
   private func rest(
@@ -228,7 +234,13 @@ extension CachingClient {
     guard receivedByteCount == 0 || PartialContent.isSameRepresentation(head.fields, head.fields) else { return nil }
     do {
       return try await withThrowingTaskGroup { group in
-        group.addTask { try await self.rest(of: head, after: receivedByteCount, plan, over: transport) }
+        group.addTask { () -> ResponseBodyStream? in
+          let other = try await self.respondAgain(to: plan.request, over: transport)
+          guard self.isSame(other.head, as: head, after: receivedByteCount),
+            other.isContentDecoded == head.freshness.isOfDecodedContent(head.fields)
+          else { return nil }
+          return other.body.dropping(first: receivedByteCount)
+        }
         if let deadline {
           group.addTask {
             try await Task.sleep(until: deadline, clock: .continuous)
@@ -250,19 +262,22 @@ extension CachingClient {
   ) async throws -> ResponseBodyStream? {
     let arrival = try await send(plan.unconditional, over: transport)
     let received = plan.request.overrides.applied(to: arrival.response.head)
-    guard received.status == head.status, !arrival.response.usedUnseenCredentials,
+    guard isSame(received, as: head, after: receivedByteCount), !arrival.response.usedUnseenCredentials,
       head.freshness.flags.contains(.decoded) == arrival.response.isContentDecoded
     else { return nil }
+    return counters.countingBytes(of: arrival.response.lengthCheckedBody(for: plan.request))
+      .dropping(first: receivedByteCount)
+  }
+
+  /// Whether a reader of one response can go on with the body of another one.
+  private func isSame(_ received: ResponseHead, as head: CacheableResponse, after receivedByteCount: Int) -> Bool {
+    guard received.status == head.status else { return false }
     // The reader has the head already. Without bytes, equal fields suffice.
-    let isSame =
-      PartialContent.isSameRepresentation(received.fields, head.fields)
+    return PartialContent.isSameRepresentation(received.fields, head.fields)
       || receivedByteCount == 0
         && ["ETag", "Last-Modified", "Content-Length", "Content-Type", "Content-Encoding"].allSatisfy {
           received.fields[$0] == head.fields[$0]
         }
-    guard isSame else { return nil }
-    return counters.countingBytes(of: arrival.response.lengthCheckedBody(for: plan.request))
-      .dropping(first: receivedByteCount)
   }
 }
 

@@ -116,7 +116,7 @@ extension CachingClient {
     let age = head.freshness.wholeAge(at: clock())
     return Response(
       status: head.status,
-      body: recovering(body, of: head, plan, over: transport) { !($0 is CancellationError) },
+      body: recovering(body, of: head, from: fetch, plan, over: transport) { !($0 is CancellationError) },
       source: .coalesced, age: age, reason: .coalesced, entry: nil,
       content: .given(
         ResponseForm.whole.fields(of: head, age: age), fetch.storageReport,
