@@ -31,10 +31,14 @@ struct LargeHitTests {
 
   /// Runs a test with a cache that has stored a response. The memory tier could keep its body.
   private func withStored(
-    _ stored: IncomingResponse = response(), clock: ManualClock = ManualClock(),
+    _ stored: IncomingResponse = response(), clock: ManualClock = ManualClock(), mode: CachingOptions.Mode = .private,
     _ body: (ResponseCache, CachingClient<ResponseCache>) async throws -> Void
   ) async throws {
-    try await withDiskCache(memoryCapacity: 128 << 20, diskCapacity: 160 << 20, clock: clock) { cache in
+    var caching = CachingOptions.patient
+    caching.mode = mode
+    try await withDiskCache(
+      memoryCapacity: 128 << 20, diskCapacity: 160 << 20, clock: clock, caching: caching
+    ) { cache in
       let client = CachingClient(cache)
       let first = try await client.respond(to: get(Self.url), over: ScriptedTransport { _, _ in stored })
       for try await _ in first.body {}
@@ -153,9 +157,9 @@ struct LargeHitTests {
     }
   }
 
-  @Test("A large response that its validation forbids to store is requested as a whole")
-  func forbidden() async throws {
-    try await withStored(Self.response("no-cache")) { _, client in
+  @Test("A large response that its validation forbids to store is requested as a whole", arguments: [false, true])
+  func forbidden(isShared: Bool) async throws {
+    try await withStored(Self.response("no-cache"), mode: isShared ? .shared : .private) { _, client in
       let transport = ScriptedTransport { request, _ in
         guard request.head.fields.contains("If-None-Match") else { return Self.response("no-store", pieceCount: 2) }
         return IncomingResponse(

@@ -45,8 +45,8 @@ struct LargeTransferTests {
   /// A body repeats this block.
   private static let block = Data((0..<1 << 20).map { UInt8(truncatingIfNeeded: $0 &* 31 ^ $0 >> 8) })
 
-  private static func reply(blockCount: Int) -> Reply {
-    let fields = [("Cache-Control", "max-age=600"), ("ETag", "\"1\"")]
+  private static func reply(blockCount: Int, control: String = "max-age=600") -> Reply {
+    let fields = [("Cache-Control", control), ("ETag", "\"1\"")]
     return Reply(200, fields, parts: Array(repeating: .bytes(block), count: blockCount))
   }
 
@@ -149,6 +149,26 @@ struct LargeTransferTests {
       #expect(try await waitInTask { fixture.cache.isCached(url) })
       #expect(try await Self.read(chunks) == 12 << 20)
       #expect(origin.requestCount == 1)
+    }
+  }
+  // The stored body cannot be read once the response is removed, which must be before the caller has it.
+  @Test(
+    "A large response that its validation forbids to store is delivered whole, and not kept",
+    arguments: LargeLoad.allCases, [CachingOptions.Mode.private, .shared])
+  func forbiddenByValidation(way: LargeLoad, mode: CachingOptions.Mode) async throws {
+    try await withCache(memory: 0, disk: 64 << 20) { options in
+      options.caching.mode = mode
+    } origin: { request in
+      if request["If-None-Match"] != nil { return Reply(304, [("Cache-Control", "no-store"), ("ETag", "\"1\"")]) }
+      return Self.reply(blockCount: 3, control: "no-cache")
+    } _: { fixture, origin in
+      let (cache, request) = (fixture.cache, URLRequest(url: origin.url("/large")))
+      _ = try await way.load(request, cache)
+      #expect(cache.isCached(request.url!))
+      let (body, _) = try await way.load(request, cache)
+      #expect(body == Self.block + Self.block + Self.block)
+      #expect(!cache.isCached(request.url!))
+      #expect(origin.requestCount == 3)
     }
   }
 }
