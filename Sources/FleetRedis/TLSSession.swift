@@ -1,4 +1,5 @@
 import CHiredis
+import Glibc
 
 /// TLS between a connection and its socket: encrypts the bytes to send, and decrypts the received ones.
 ///
@@ -100,7 +101,10 @@ final class TLSSession {
 extension RedisTLS {
   /// OpenSSL's words for the last error of this thread.
   fileprivate static var lastError: String {
-    ERR_reason_error_string(ERR_peek_last_error()).map { String(cString: $0) } ?? "unknown"
+    // OpenSSL has no words for an error of the system, such as a missing file, and adds errors of its own.
+    let first = ERR_peek_error()
+    if first & 1 << 31 != 0 { return String(cString: strerror(CInt(truncatingIfNeeded: first & 0x7fff_ffff))) }
+    return ERR_reason_error_string(ERR_peek_last_error()).map { String(cString: $0) } ?? "unknown"
   }
 
   /// Checks that the files can be used.
@@ -121,22 +125,24 @@ extension RedisTLS {
       try check(CHiredis_restrict(context), "TLS 1.2 is not available")
       SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nil)
       if let file = certificateAuthorityFile {
-        try check(SSL_CTX_load_verify_file(context, file), "the authority file cannot be used")
+        try check(SSL_CTX_load_verify_file(context, file), "the authority file '\(file)' cannot be used")
       } else {
         try check(SSL_CTX_set_default_verify_paths(context), "the system's certificates cannot be used")
       }
       if let certificate = clientCertificate {
         try check(
           SSL_CTX_use_certificate_chain_file(context, certificate.certificateFile),
-          "the client certificate cannot be used")
+          "the client certificate '\(certificate.certificateFile)' cannot be used")
         // An empty password, too, keeps OpenSSL from asking for one on the terminal.
         let result = (certificate.keyPassword ?? "").withCString { password in
           SSL_CTX_set_default_passwd_cb_userdata(context, UnsafeMutablePointer(mutating: password))
           defer { SSL_CTX_set_default_passwd_cb_userdata(context, nil) }
           return SSL_CTX_use_PrivateKey_file(context, certificate.keyFile, SSL_FILETYPE_PEM)
         }
-        try check(result, "the key of the client certificate cannot be used")
-        try check(SSL_CTX_check_private_key(context), "the client certificate has another key")
+        try check(result, "the key '\(certificate.keyFile)' of the client certificate cannot be used")
+        try check(
+          SSL_CTX_check_private_key(context),
+          "the client certificate '\(certificate.certificateFile)' has another key than '\(certificate.keyFile)'")
       }
       return context
     } catch {

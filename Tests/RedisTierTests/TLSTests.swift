@@ -169,7 +169,7 @@ struct TLSTests {
     withExtendedLifetime(redis) {}
   }
 
-  @Test("Certificates that cannot be used are refused when the tier is created")
+  @Test("Certificates that cannot be used are refused when the tier is created, and the error names the file")
   func unusableFiles() {
     func error(_ change: (inout RedisTLS) -> Void) -> RedisTierError? {
       var configuration = RedisTier.Configuration()
@@ -183,17 +183,21 @@ struct TLSTests {
       }
     }
     #expect(error { _ in } == nil)
-    let changes: [(inout RedisTLS) -> Void] = [
-      { $0.certificateAuthorityFile = "/nowhere.pem" },
-      { $0.certificateAuthorityFile = TestCertificates.file("ca.key") },
-      { $0.clientCertificate?.certificateFile = "/nowhere.pem" }, { $0.clientCertificate?.keyFile = "/nowhere.key" },
-      { $0.clientCertificate?.keyFile = TestCertificates.file("server.key") },
-      { $0.clientCertificate?.keyFile = TestCertificates.file("encrypted.key") },
+    let missing = "/nowhere.pem"
+    let wrong = ["ca", "server", "encrypted"].map { TestCertificates.file($0 + ".key") }
+    let changes: [(file: String, change: (inout RedisTLS) -> Void)] = [
+      (missing, { $0.certificateAuthorityFile = missing }), (wrong[0], { $0.certificateAuthorityFile = wrong[0] }),
+      (missing, { $0.clientCertificate?.certificateFile = missing }),
+      (missing, { $0.clientCertificate?.keyFile = missing }),
+      (wrong[1], { $0.clientCertificate?.keyFile = wrong[1] }),
+      (wrong[2], { $0.clientCertificate?.keyFile = wrong[2] }),
     ]
-    for change in changes {
+    for (file, change) in changes {
       let error = error(change)
       #expect(error?.code == .invalidConfiguration)
-      #expect(error?.reason.contains("unknown") == false, "\(error?.reason ?? "")")
+      let reason = error?.reason ?? ""
+      #expect(reason.contains("'\(file)'") && !reason.contains("unknown"), "\(reason)")
+      #expect(reason.contains("No such file") == (file == missing), "\(reason)")
     }
     #expect(
       error {
@@ -218,6 +222,8 @@ struct TLSTests {
     #expect(purge.status == 0 && purge.output.contains("1 machine confirmed"), "\(purge.errors)")
     let untrusted = try FleetTool.run(["fleet", "status", url])
     #expect(untrusted.status == 1 && untrusted.errors.contains("certificate of the server is not valid"))
+    let missing = try FleetTool.run(["fleet", "status", url, "--redis-ca-file", "/nowhere.pem"])
+    #expect(missing.status != 0 && missing.errors.contains("'/nowhere.pem'"), "\(missing.errors)")
     let half = try FleetTool.run(["fleet", "status", url, "--redis-key", TestCertificates.file("client.key")])
     #expect(half.status == 2 && half.errors.contains("need each other"))
     let plain = try FleetTool.run(["fleet", "status", fleet.redis.url] + certificates)
