@@ -47,7 +47,7 @@ public struct CachingOptions: Sendable, Hashable {
   /// for never.
   ///
   /// It applies where `stale-if-error` permits the stored response (RFC 5861, section 4). The request to the origin
-  /// goes on, and its response is stored. Zero serves the stale response at once.
+  /// goes on, and its response is stored. Zero or less serves the stale response at once.
   public var staleAfter: Duration? = .seconds(5)
   /// How long requests that a stored response can satisfy do not ask an origin that has failed; 1 to 30 seconds by
   /// default, `nil` to ask with each request.
@@ -55,14 +55,16 @@ public struct CachingOptions: Sendable, Hashable {
   /// A failure is one after which the stored response may be served (``StaleOnError``), or one of a validation in the
   /// background. The time begins with the lower bound, and doubles with each further failure up to the upper bound.
   /// After it, one request per URL asks again; after a 500, one for each user and content. Requests that need the
-  /// origin are never held off: those with `no-cache`, and all after a purge.
+  /// origin are never held off: those with `no-cache`, and all after a purge. Negative times count as zero, with which
+  /// no request is held off.
   public var holdOff: ClosedRange<Duration>? = .seconds(1)...(.seconds(30))
   /// The time without progress after which a request no longer waits for the fetch of an equal request, and asks the
   /// origin itself; ten seconds by default, `nil` for its own time limit alone.
   ///
-  /// A request with a shorter time limit waits for half of that limit. Later requests do not join such a fetch. Requests
-  /// that read along a body which no longer arrives share one request for the rest, if they have no bytes yet or the
-  /// body has a strong entity tag.
+  /// A request with a shorter time limit waits for half of that limit. Later requests do not join such a fetch.
+  /// Requests that read along a body which no longer arrives share one request for the rest, if they have no bytes yet
+  /// or the body has a strong entity tag. With zero or less, requests do not wait for each other; to switch sharing off
+  /// for some of them, use `RequestOverrides.allowsCoalescing`.
   public var coalescingTimeout: Duration? = .seconds(10)
   /// How long a transfer may wait for the storage in all, and for an eighth of its own time; one second by default.
   /// Then its body is not stored.

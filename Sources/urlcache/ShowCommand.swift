@@ -37,7 +37,7 @@ enum ShowCommand: Command {
     let variants = try RequestArguments.variants(arguments, in: directory)
     try directory.checkIsInPlace()
     let now = Date()
-    let tagFieldNames = ResponseSelection.tagFieldNames(arguments)
+    let tagFieldNames = try ResponseSelection.tagFieldNames(arguments)
     let details = variants.map { VariantDetails(variant: $0, tagFieldNames: tagFieldNames, now: now) }
     if arguments.has("json") {
       let json: JSON = [

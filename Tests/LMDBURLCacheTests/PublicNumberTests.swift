@@ -12,7 +12,9 @@ import Testing
 @Suite("Public numbers at their limits", .timeLimit(.minutes(5)))
 struct PublicNumberTests {
   static let integers = [0, 1, -1, .max, .min]
-  static let seconds: [Double] = [0, 1, -1, .greatestFiniteMagnitude, .infinity, -.infinity, .nan]
+  static let seconds: [Double] = [
+    0, 1, -1, .greatestFiniteMagnitude, -.greatestFiniteMagnitude, .infinity, -.infinity, .nan,
+  ]
   static let durations: [Duration] = [.zero, .nanoseconds(1), .seconds(-1), .seconds(Int64.max), .seconds(Int64.min)]
 
   @Test("A number of the transport at its limits works, or leads to an error", arguments: TransportNumber.allCases)
@@ -151,7 +153,7 @@ struct PublicNumberTests {
   }
 }
 
-private let paths = ["/fresh", "/stale", "/heuristic", "/gzip", "/validated"]
+private let paths = ["/fresh", "/stale", "/heuristic", "/gzip", "/validated", "/failing"]
 
 private func reply(to request: RecordedRequest) -> Reply {
   switch request.path {
@@ -167,6 +169,10 @@ private func reply(to request: RecordedRequest) -> Reply {
   case "/validated":
     return request["If-None-Match"] == nil
       ? Reply(200, [("Cache-Control", "no-cache"), ("ETag", "\"1\"")], "hello") : Reply(304, [("ETag", "\"1\"")])
+  case "/failing":
+    return request["If-None-Match"] == nil
+      ? Reply(200, [("Cache-Control", "max-age=0, stale-if-error=600"), ("ETag", "\"1\"")], "hello")
+      : Reply(503, [], "hello")
   case "/redirect": return Reply(302, [("Location", "/target")], "hello")
   default: return Reply(200, [], "target")
   }
@@ -222,6 +228,7 @@ struct CacheSetup {
 
 enum CacheNumber: String, CaseIterable, Codable {
   case memoryCapacity, diskCapacity, maximumStoredBodyByteCount, minCacheInterval, overriddenLifetime, ruleLifetime
+  case overriddenStaleAfter
   case requestTimeout, timeoutIntervalForRequest, timeoutIntervalForResource, httpMaximumConnectionsPerHost
   case curlTimeout, purgeTimeout
 
@@ -245,6 +252,7 @@ enum CacheNumber: String, CaseIterable, Codable {
     case .maximumStoredBodyByteCount: setup.options.maximumStoredBodyByteCount = integer
     case .minCacheInterval: setup.minCacheInterval = seconds
     case .overriddenLifetime: setup.options.overrides = { _ in RequestOverrides(lifetime: seconds) }
+    case .overriddenStaleAfter: setup.options.overrides = { _ in RequestOverrides(staleAfter: seconds) }
     case .ruleLifetime:
       // A lifetime that is none is an error here.
       if let rules = try? CachingRules([CachingRule(name: "all", lifetime: seconds)]) { setup.options.rules = rules }
@@ -264,7 +272,7 @@ enum CacheNumber: String, CaseIterable, Codable {
 enum ClientNumber: String, CaseIterable, Codable {
   case commitDelay, queueByteCount, fullQueueTimeout, openTimeout, stallTimeout, capacityByteCount
   case heuristicFraction, heuristicMaximum, defaultLifetime, staleIfErrorByDefault
-  case maximumBodyByteCount, timeLimit, maximumRedirectCount
+  case maximumBodyByteCount, timeLimit, maximumRedirectCount, staleAfter, holdOff, coalescingTimeout
 
   var values: [NumberValue] {
     switch self {
@@ -294,6 +302,9 @@ enum ClientNumber: String, CaseIterable, Codable {
     case .heuristicMaximum: caching.heuristicMaximum = value.seconds
     case .defaultLifetime: caching.defaultLifetime = value.seconds
     case .staleIfErrorByDefault: caching.staleIfErrorByDefault = value.seconds
+    case .staleAfter: caching.staleAfter = value.duration
+    case .holdOff: caching.holdOff = value.duration...value.duration
+    case .coalescingTimeout: caching.coalescingTimeout = value.duration
     case .maximumBodyByteCount: bodyLimit = value.integer
     case .timeLimit, .maximumRedirectCount: break
     }

@@ -66,6 +66,14 @@ struct CommandLineTests {
       (["purge", "a", "--host", "b", "--origin", "http://b/"], "urlcache purge", Self.originReason),
       (["purge", "a", "--tag", "b", "--group", "b"], "urlcache purge", "--tag cannot be combined with --group"),
       (["purge", "a", "--tag", ""], "urlcache purge", "--tag needs a tag"),
+      (
+        ["purge", "a", "--tag", "b", "--tag-field", ""], "urlcache purge",
+        "--tag-field takes the name of a field, such as Cache-Tag, not ''"
+      ),
+      (
+        ["list", "a", "--tag", "b", "--tag-field", "c d"], "urlcache list",
+        "--tag-field takes the name of a field, such as Cache-Tag, not 'c d'"
+      ),
       (["list", "a", "--host", "b", "--tag-field", "b"], "urlcache list", "--tag-field needs --tag"),
       (
         ["list", "a", "--tag", "b", "--origin", "c"], "urlcache list",

@@ -8,7 +8,7 @@ extension CachingClient {
   func staleTime(_ plan: Plan, of fetch: InFlightFetch) -> ContinuousClock.Instant? {
     // Usually nothing may be served stale.
     guard let permission = plan.staleOnError,
-      let limit = plan.request.overrides.staleAfter.map({ $0.isFinite ? Duration.seconds(min($0, 1e9)) : nil })
+      let limit = plan.request.overrides.staleAfter.map({ $0.isFinite ? Duration.seconds(max(0, min($0, 1e9))) : nil })
         ?? options.staleAfter,
       permission.mayServe(after: .status(504), now: clock())
     else { return nil }

@@ -46,7 +46,7 @@ struct ResponseSelection {
     Option(
       name: "tag", placeholder: "TAG",
       help:
-        "Responses with this tag, of all hosts or of --origin. The tags are in --tag-field, or in\n\(knownFields)."),
+        "Responses with this one tag, of all hosts or of --origin. The tags are in --tag-field, or in\n\(knownFields)."),
     tagField,
     Option(name: "group", placeholder: "NAME", help: "The members of a cache group (RFC 9875) of --origin."),
     Option(name: "origin", placeholder: "URL", help: "Any URL of the origin of --group or --tag."),
@@ -59,8 +59,15 @@ struct ResponseSelection {
   private static let knownFields = ResponseTags.knownFieldNames.joined(separator: ", ")
 
   /// Returns the fields that have tags: those of the option, or those whose syntax is known.
-  static func tagFieldNames(_ arguments: Arguments) -> [String] {
-    arguments.has(tagField.name) ? arguments.all(tagField.name) : ResponseTags.knownFieldNames
+  ///
+  /// - Throws: `UsageError` for a name that no field can have, under which a purge would find nothing.
+  static func tagFieldNames(_ arguments: Arguments) throws -> [String] {
+    guard arguments.has(tagField.name) else { return ResponseTags.knownFieldNames }
+    let names = arguments.all(tagField.name)
+    for name in names where name.isEmpty || !name.utf8.allSatisfy(\.isTokenByte) {
+      throw UsageError("--tag-field takes the name of a field, such as Cache-Tag, not '\(name)'")
+    }
+    return names
   }
 
   /// Parses the options.
@@ -114,7 +121,7 @@ struct ResponseSelection {
     if let tag = arguments.value("tag") {
       let origin = try arguments.value("origin").map { try webURL($0, option: "origin") }
       let words = Format.visible("responses with the tag '\(tag)'" + (origin.map { " of \($0)" } ?? ""))
-      return (.tag(tag, origin: origin, fieldNames: tagFieldNames(arguments)), words)
+      return (.tag(tag, origin: origin, fieldNames: try tagFieldNames(arguments)), words)
     }
     return (.all, "everything")
   }
