@@ -91,19 +91,19 @@ struct LargeBodyTests {
   }
 
   private func withCache(
-    diskCapacity: Int = 64 << 20, maximumBodyByteCount: Int = .max, _ body: (ResponseCache) async throws -> Void
+    diskCapacity: Int = 64 << 20, maximumBodyByteCount: Int = .max,
+    _ test: (ResponseCache, CachingClient<ResponseCache>, Content) async throws -> Void
   ) async throws {
     try await withDiskCache(
-      memoryCapacity: 1 << 20, diskCapacity: diskCapacity, maximumBodyByteCount: maximumBodyByteCount, "", body)
+      memoryCapacity: 1 << 20, diskCapacity: diskCapacity, maximumBodyByteCount: maximumBodyByteCount
+    ) { try await test($0, CachingClient($0), Self.content) }
   }
 
   // MARK: Storing
 
   @Test("A body is stored while it arrives, and visible at its end", arguments: [true, false])
   func storing(isLengthKnown: Bool) async throws {
-    try await withCache { cache in
-      let client = CachingClient(cache)
-      let content = Self.content
+    try await withCache { _, client, content in
       let transport = ScriptedTransport { _, _ in
         let body = content.stream { position in
           #expect(client.storedResponse(to: get("http://example.com/large")) == nil, "\(position)")
@@ -125,9 +125,7 @@ struct LargeBodyTests {
 
   @Test("A range of a stored body reads its bytes")
   func ranges() async throws {
-    try await withCache { cache in
-      let client = CachingClient(cache)
-      let content = Self.content
+    try await withCache { _, client, content in
       let transport = ScriptedTransport { _, _ in response(content.stream()) }
       _ = try await content.check(try await client.respond(to: request(), over: transport).body)
       for (first, last) in [(0, 0), (65_535, 65_536), (1_000_000, 1_300_000), (4_999_000, 5_000_002)] {
@@ -141,9 +139,7 @@ struct LargeBodyTests {
 
   @Test("A body that is longer than it said, or shorter, is not stored", arguments: [-1, 1])
   func wrongLength(difference: Int) async throws {
-    try await withCache { cache in
-      let client = CachingClient(cache)
-      let content = Self.content
+    try await withCache { cache, client, content in
       let transport = ScriptedTransport { _, _ in
         response(content.stream(), [("Accept-Ranges", "none")], length: content.byteCount - difference)
       }
@@ -161,9 +157,7 @@ struct LargeBodyTests {
 
   @Test("A body beyond the limit is passed on, and what was stored of it is freed", arguments: [true, false])
   func tooLarge(isLengthKnown: Bool) async throws {
-    try await withCache(maximumBodyByteCount: 3 << 20) { cache in
-      let client = CachingClient(cache)
-      let content = Self.content
+    try await withCache(maximumBodyByteCount: 3 << 20) { cache, client, content in
       let transport = ScriptedTransport { _, _ in
         response(content.stream(), length: isLengthKnown ? content.byteCount : nil)
       }
@@ -176,16 +170,14 @@ struct LargeBodyTests {
 
   @Test("By default, the limit is a quarter of the disk capacity")
   func defaultLimit() async throws {
-    try await withCache(diskCapacity: 40 << 20) { cache in
-      #expect(CachingClient(cache).maximumBodyByteCount == 10 << 20)
+    try await withCache(diskCapacity: 40 << 20) { _, client, _ in
+      #expect(client.maximumBodyByteCount == 10 << 20)
     }
   }
 
   @Test("A purge while the body arrives: it is not stored, and its readers get all of it")
   func purge() async throws {
-    try await withCache { cache in
-      let client = CachingClient(cache)
-      let content = Self.content
+    try await withCache { cache, client, content in
       let transport = ScriptedTransport { _, _ in
         response(content.stream { if $0 == 50 * Content.chunkByteCount { try await cache.purge(.all) } })
       }
@@ -199,9 +191,7 @@ struct LargeBodyTests {
 
   @Test("What a cancelled transfer left is freed")
   func cancelled() async throws {
-    try await withCache { cache in
-      let client = CachingClient(cache)
-      let content = Self.content
+    try await withCache { cache, client, content in
       let gate = Gate()
       let transport = ScriptedTransport { _, _ in
         response(content.stream { if $0 > 3 << 20 { try await gate.pass() } })
@@ -234,9 +224,7 @@ struct LargeBodyTests {
 
   @Test("Requests that join read from the first byte; all of them cost one transfer", arguments: [true, false])
   func readingAlong(isLengthKnown: Bool) async throws {
-    try await withCache { cache in
-      let client = CachingClient(cache)
-      let content = Self.content
+    try await withCache { _, client, content in
       let gate = Gate()
       let transport = ScriptedTransport { _, _ in
         let body = content.stream { if $0 > 2 << 20 { try await gate.pass() } }
@@ -266,8 +254,7 @@ struct LargeBodyTests {
 
   @Test("A reader that does not read delays neither the transfer nor another reader, and gets all later")
   func slowReader() async throws {
-    try await withCache { cache in
-      let client = CachingClient(cache)
+    try await withCache { _, client, _ in
       let content = Content(byteCount: 12_000_000)
       let transport = ScriptedTransport { _, _ in response(content.stream(), length: content.byteCount) }
       let slow = try await client.respond(to: request(), over: transport)
@@ -281,9 +268,7 @@ struct LargeBodyTests {
 
   @Test("The transfer goes on for a reader that has joined, if the first one leaves")
   func leaderLeaves() async throws {
-    try await withCache { cache in
-      let client = CachingClient(cache)
-      let content = Self.content
+    try await withCache { _, client, content in
       let gate = Gate()
       let transport = ScriptedTransport { _, _ in
         response(content.stream { if $0 > 1 << 20 { try await gate.pass() } })
@@ -302,8 +287,7 @@ struct LargeBodyTests {
 
   @Test("The transfer goes on for a follower if the leader is cancelled before the response arrives")
   func leaderIsCancelled() async throws {
-    try await withCache { cache in
-      let client = CachingClient(cache)
+    try await withCache { _, client, _ in
       let content = Content(byteCount: 200_000)
       let (head, body) = (Gate(), Gate())
       let transport = ScriptedTransport { _, _ in
@@ -445,9 +429,7 @@ struct LargeBodyTests {
 
   @Test("A cut body with a strong validator is kept as a part, and the next request asks for the rest")
   func part() async throws {
-    try await withCache { cache in
-      let client = CachingClient(cache)
-      let content = Self.content
+    try await withCache { _, client, content in
       let transport = ScriptedTransport { request, number in
         guard number > 1 else { return response(content.stream { if $0 > 3 << 20 { throw Unreachable() } }) }
         #expect(request.head.fields["If-Range"] == "\"1\"")
@@ -469,9 +451,7 @@ struct LargeBodyTests {
 
   @Test("If the rest is cut as well, the part grows until it is complete")
   func partThatGrows() async throws {
-    try await withCache { cache in
-      let client = CachingClient(cache)
-      let content = Self.content
+    try await withCache { _, client, content in
       let starts = Mutex<[Int]>([])
       let transport = ScriptedTransport { request, _ in
         let start = start(of: request)
@@ -496,9 +476,7 @@ struct LargeBodyTests {
 
   @Test("If the rest is cut before its first byte, the whole response is requested and stored")
   func restWithoutBytes() async throws {
-    try await withCache { cache in
-      let client = CachingClient(cache)
-      let content = Self.content
+    try await withCache { _, client, content in
       let transport = ScriptedTransport { request, number in
         guard request.head.fields.contains("Range") else {
           return response(content.stream { if number == 1, $0 > 3 << 20 { throw Unreachable() } })
@@ -518,9 +496,7 @@ struct LargeBodyTests {
 
   @Test("A cut body is not kept without a strong validator, or if the origin serves no ranges")
   func noPart() async throws {
-    try await withCache { cache in
-      let client = CachingClient(cache)
-      let content = Self.content
+    try await withCache { cache, client, content in
       for fields in [["ETag": "W/\"1\""], ["ETag": "\"1\"", "Accept-Ranges": "none"], [:]] {
         let transport = ScriptedTransport { _, _ in
           var fields = fields
@@ -543,8 +519,7 @@ struct LargeBodyTests {
 
   @Test("Ten transfers of more than the capacity together stay within 110% of it")
   func manyTransfers() async throws {
-    try await withCache(diskCapacity: 32 << 20) { cache in
-      let client = CachingClient(cache)
+    try await withCache(diskCapacity: 32 << 20) { cache, client, _ in
       let content = Content(byteCount: 7_500_000)
       let transport = ScriptedTransport { _, _ in response(content.stream(), length: content.byteCount) }
       let store = try #require(cache.tiers.store)

@@ -140,6 +140,17 @@ struct RemovalReachTests {
     }
   }
 
+  /// Loads a URL, and calls `action` while the origin holds its reply. Returns the text of the response.
+  private func text(
+    of request: URLRequest, in cache: LMDBURLCache, _ gate: Gate, during action: () async throws -> Void
+  ) async throws -> String {
+    async let response = cache.data(for: request)
+    await gate.waitForArrivals()
+    try await action()
+    gate.open()
+    return try await response.0.text
+  }
+
   @Test("A fetch that began before a removal stores nothing", arguments: Remover.allCases)
   func nothingIsLeft(_ remover: Remover) async throws {
     let gate = Gate()
@@ -147,11 +158,8 @@ struct RemovalReachTests {
       Reply(200, [("Cache-Control", "max-age=600")], "old").held(at: gate)
     } _: { (fixture, origin) async throws in
       let (url, cache) = (origin.url("/a"), fixture.cache)
-      async let early = cache.data(from: url)
-      await gate.waitForArrivals()
-      try await remover.removeAll(of: fixture)
-      gate.open()
-      #expect(try await early.0.text == "old")
+      let text = try await text(of: URLRequest(url: url), in: cache, gate) { try await remover.removeAll(of: fixture) }
+      #expect(text == "old")
       #expect(!cache.isCached(url))
       #expect(cache.client.statistics.storageRefusals["invalidated-in-flight"] == 1)
       cache.flush()
@@ -171,11 +179,8 @@ struct RemovalReachTests {
       let (url, cache) = (origin.url("/a"), fixture.cache)
       _ = try await cache.data(from: url)
       fixture.clock.advance(by: 100)
-      async let response = cache.data(from: url)
-      await gate.waitForArrivals()
-      try await remover.removeAll(of: fixture)
-      gate.open()
-      #expect(try await response.0.text == "body")
+      let text = try await text(of: URLRequest(url: url), in: cache, gate) { try await remover.removeAll(of: fixture) }
+      #expect(text == "body")
       #expect(!cache.isCached(url))
       try fixture.reopen()
       #expect(!fixture.cache.isCached(url))
@@ -192,11 +197,10 @@ struct RemovalReachTests {
       let (url, cache) = (origin.url("/a"), fixture.cache)
       _ = try await cache.data(from: url)
       fixture.clock.advance(by: 100)
-      async let response = cache.data(from: url)
-      await gate.waitForArrivals()
-      try await Remover.secondCache.removeAll(of: fixture)
-      gate.open()
-      #expect(try await response.0.text == "failure")
+      let text = try await text(of: URLRequest(url: url), in: cache, gate) {
+        try await Remover.secondCache.removeAll(of: fixture)
+      }
+      #expect(text == "failure")
     }
   }
 
@@ -207,11 +211,10 @@ struct RemovalReachTests {
       Reply(200, [("Cache-Control", "max-age=600")], "body").held(at: gate)
     } _: { (fixture, origin) async throws in
       let (url, cache) = (origin.url("/a"), fixture.cache)
-      async let response = cache.data(from: url)
-      await gate.waitForArrivals()
-      try CacheDirectory(existingAt: fixture.directory).remove(.host("other.example"))
-      gate.open()
-      #expect(try await response.0.text == "body")
+      let text = try await text(of: URLRequest(url: url), in: cache, gate) {
+        try CacheDirectory(existingAt: fixture.directory).remove(.host("other.example"))
+      }
+      #expect(text == "body")
       #expect(cache.isCached(url))
       cache.flush()
       #expect(cache.core.store?.entryCount == 1)
@@ -241,11 +244,10 @@ struct RemovalReachTests {
     } _: { (fixture, origin) async throws in
       let (url, cache) = (origin.url("/a"), fixture.cache)
       _ = try await cache.data(from: url)
-      async let response = cache.data(for: URLRequest(url, method: "POST"))
-      await gate.waitForArrivals()
-      try await Remover.secondCache.removeAll(of: fixture)
-      gate.open()
-      #expect(try await response.0.text == "POST")
+      let text = try await text(of: URLRequest(url, method: "POST"), in: cache, gate) {
+        try await Remover.secondCache.removeAll(of: fixture)
+      }
+      #expect(text == "POST")
       #expect(!cache.isCached(url))
     }
   }

@@ -193,3 +193,21 @@ final class FleetFixture: Sendable {
     return content
   }
 }
+
+/// Two machines of a fleet that shares no responses. The second one reaches Redis over a proxy, and has stored a page.
+struct ProxiedMachine {
+  let fleet: FleetFixture
+  let url: URL
+  let proxy: SocketProxy
+  let one, other: Machine
+  let body: String
+
+  init() async throws {
+    fleet = try FleetFixture { $0.maximumSharedBodyByteCount = 0 }
+    url = fleet.origin.url("/a")
+    proxy = try SocketProxy(to: fleet.redis.socketPath)
+    one = try await fleet.machine("1")
+    other = try await fleet.machine("2", over: proxy)
+    body = try await other.get(url)
+  }
+}

@@ -19,42 +19,34 @@ import Testing
 struct MachineFailureTests {
   @Test("A purge waits once for a suspended machine, which has no lease when it resumes, and then applies the purge")
   func suspended() async throws {
-    let fleet = try FleetFixture { $0.maximumSharedBodyByteCount = 0 }
-    let url = fleet.origin.url("/a")
+    let pair = try await ProxiedMachine()
+    let (one, other, url) = (pair.one, pair.other, pair.url)
     // Nothing is lost, as when a process is suspended, but nothing arrives.
-    let proxy = try SocketProxy(to: fleet.redis.socketPath)
-    let one = try await fleet.machine("1")
-    let other = try await fleet.machine("2", over: proxy)
-    let before = try await other.get(url)
-    proxy.hold()
+    pair.proxy.hold()
     #expect(try await one.cache.purge(.url(url)) == FleetPurgeResult(confirmedCount: 1, expiredLeaseCount: 1))
     #expect(!other.hasLease)
     #expect(other.cache.cachedResponse(for: URLRequest(url: url)) == nil)
     #expect(try await one.cache.purge(.all) == FleetPurgeResult(confirmedCount: 1, expiredLeaseCount: 0))
-    proxy.release()
+    pair.proxy.release()
     await wait { other.hasLease }
-    #expect(try await other.get(url) != before)
+    #expect(try await other.get(url) != pair.body)
     #expect(try await one.cache.purge(.all) == FleetPurgeResult(confirmedCount: 2, expiredLeaseCount: 0))
   }
 
   @Test("A server with older data, as after a failover, does not bring back what a cut-off machine has missed")
   func olderData() async throws {
-    let fleet = try FleetFixture { $0.maximumSharedBodyByteCount = 0 }
-    let url = fleet.origin.url("/a")
-    let proxy = try SocketProxy(to: fleet.redis.socketPath)
-    let one = try await fleet.machine("1")
-    let other = try await fleet.machine("2", over: proxy)
-    let before = try await other.get(url)
+    let pair = try await ProxiedMachine()
+    let (one, other, url) = (pair.one, pair.other, pair.url)
     try await one.cache.purge(.host("example.com"))
-    try fleet.redis.command("SAVE")
-    proxy.cut()
+    try pair.fleet.redis.command("SAVE")
+    pair.proxy.cut()
     #expect(try await one.cache.purge(.url(url))?.expiredLeaseCount == 1)
-    fleet.redis.kill()
-    try fleet.redis.start()
+    pair.fleet.redis.kill()
+    try pair.fleet.redis.start()
     // The log now ends with the first purge, which the other machine knows.
-    proxy.restore()
+    pair.proxy.restore()
     await wait { other.hasLease }
-    #expect(try await other.get(url) != before)
+    #expect(try await other.get(url) != pair.body)
   }
 
   @Test("Purges that cannot be made durable are not confirmed, and the machine has no lease until they are")

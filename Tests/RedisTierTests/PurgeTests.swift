@@ -113,23 +113,19 @@ struct PurgeTests {
 
   @Test("A purge does not wait longer than the lease of a machine that cannot reach Redis, and says so")
   func partitioned() async throws {
-    let fleet = try FleetFixture { $0.maximumSharedBodyByteCount = 0 }
-    let url = fleet.origin.url("/a")
-    let proxy = try SocketProxy(to: fleet.redis.socketPath)
-    let one = try await fleet.machine("1")
-    let cut = try await fleet.machine("2", over: proxy)
-    let before = try await cut.get(url)
-    proxy.cut()
+    let pair = try await ProxiedMachine()
+    let (one, cut, url) = (pair.one, pair.other, pair.url)
+    pair.proxy.cut()
     let result = try await one.cache.purge(.url(url))
     #expect(result == FleetPurgeResult(confirmedCount: 1, expiredLeaseCount: 1))
     #expect(!cut.hasLease)
     // Without a lease the stored response is validated with its ETag.
     #expect(cut.cache.cachedResponse(for: URLRequest(url: url)) == nil)
-    #expect(try await cut.get(url) != before)
-    #expect(fleet.origin.requests.last?["If-None-Match"] == "\"\(before)\"")
+    #expect(try await cut.get(url) != pair.body)
+    #expect(pair.fleet.origin.requests.last?["If-None-Match"] == "\"\(pair.body)\"")
     // The machine is no longer registered, so the next purge does not wait for it.
     #expect(try await one.cache.purge(.url(url)) == FleetPurgeResult(confirmedCount: 1, expiredLeaseCount: 0))
-    proxy.restore()
+    pair.proxy.restore()
     await wait { cut.hasLease }
     #expect(!cut.cache.isCached(url))
   }
