@@ -7,7 +7,7 @@ package struct MonotonicTime: Comparable {
   package init(nanoseconds: Int64) { self.nanoseconds = nanoseconds }
 
   package static var now: MonotonicTime {
-    var time = Glibc.timespec()
+    var time = timespec()
     clock_gettime(CLOCK_MONOTONIC, &time)
     return MonotonicTime(nanoseconds: Int64(time.tv_sec) * 1_000_000_000 + Int64(time.tv_nsec))
   }
@@ -25,10 +25,6 @@ package struct MonotonicTime: Comparable {
 
   package static func < (left: MonotonicTime, right: MonotonicTime) -> Bool {
     left.nanoseconds < right.nanoseconds
-  }
-
-  package var timespec: Glibc.timespec {
-    Glibc.timespec(tv_sec: Int(nanoseconds / 1_000_000_000), tv_nsec: Int(nanoseconds % 1_000_000_000))
   }
 }
 

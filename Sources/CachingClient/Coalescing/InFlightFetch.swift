@@ -348,22 +348,20 @@ final class InFlightFetch: Sendable {
   /// Records the head of a shareable response, and releases the followers that cannot use it.
   func releaseFollowers(notServedBy head: CacheableResponse) {
     recordProgress()
-    let waiting = state.withLock { state in
-      state.head = head
-      return state.followers
-    }
-    for (number, follower) in waiting where follower.canUse?(head) == false {
-      resume(number, with: .success(.notShareable(variant: head.vary)))
-    }
+    noteHead(head)
   }
 
   /// Lets followers read a body while it arrives: those that wait, and those that join.
   ///
   /// - Parameter head: The response. Its own body is not used.
   func share(_ arriving: ArrivingBody, of head: CacheableResponse, with sharing: BodySharing) {
+    state.withLock { $0.body = (arriving, sharing) }
+    noteHead(head)
+  }
+
+  private func noteHead(_ head: CacheableResponse) {
     let waiting = state.withLock { state in
       state.head = head
-      state.body = (arriving, sharing)
       return Array(state.followers.keys)
     }
     release(waiting, head)
