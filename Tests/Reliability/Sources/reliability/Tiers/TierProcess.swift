@@ -1,7 +1,9 @@
+import CacheModel
 import CachingClient
 import Foundation
 import FoundationNetworking
 import Glibc
+import HTTPCaching
 import LMDBURLCache
 import ResponseStore
 import StoreContract
@@ -86,6 +88,7 @@ final class TierProcess: Sendable {
     alarm(UInt32(deadline - start) + 120)
     spawn(scenario.lookupThreadCount, "lookups") { self.lookUp(&$0, cache: $1) }
     spawn(scenario.storeThreadCount, "stores") { self.storeByHand(&$0, cache: $1) }
+    spawn(scenario.pieceThreadCount, "pieces") { random, _ in self.storeInPieces(&random) }
     spawn(scenario.purgeThreadCount, "purges") { random, _ in self.purge(&random) }
     for task in 0..<scenario.fetchTaskCount {
       running.add(1, ordering: .relaxed)
@@ -176,6 +179,39 @@ final class TierProcess: Sendable {
       counts.longestStore = max(counts.longestStore, taken)
     }
     // Pause so that the writer can keep up, because dropped writes are not checked.
+    usleep(UInt32(random.below(scenario.storePause)))
+  }
+
+  /// Stores a body that arrives in pieces, past the caching client. Its store permits would hide that the store ignores
+  /// a purge in between.
+  private func storeInPieces(_ random: inout SeededRandom) {
+    let key = random.below(content.storedKeyCount)
+    let before = ledger.takePosition()
+    let token = store.removalToken
+    let basis = Ledger.Basis.token(after: before, before: ledger.takePosition())
+    let version = ledger.beginWrite(to: key, by: number, basis: basis)
+    let identity = TierContent.Identity(
+      key: key, version: version, process: number, began: version, time: UInt64(now() * 1e6))
+    let body = store.makeIncomingBody()
+    var rest = content.body(identity)[...]
+    var isAccepted = true
+    while isAccepted, !rest.isEmpty {
+      isAccepted = body.write(Data(rest.prefix(200_000)))
+      rest = rest.dropFirst(200_000)
+      usleep(UInt32(random.below(40_000)))
+    }
+    isAccepted = isAccepted && body.complete()
+    if isAccepted {
+      let date = Ledger.date(version)
+      let head = CacheableResponse(
+        status: 200, fields: HeaderFields(content.fields(identity).map { ($0.key, $0.value) }), body: Data(),
+        freshness: FreshnessInfo(responseTime: date, initialAge: 0, lifetime: 1e9, date: date),
+        vary: VaryKey(fields: []))
+      guard let requestKey = RequestKey(urlString: content.url(key).absoluteString) else { fail("no key") }
+      isAccepted = body.store(head, for: requestKey, attachment: nil, askedAt: token, by: nil) == .stored
+    }
+    ledger.endWrite(version, to: key, by: number, isAccepted: isAccepted)
+    counts.withLock { $0.stores += 1 }
     usleep(UInt32(random.below(scenario.storePause)))
   }
 

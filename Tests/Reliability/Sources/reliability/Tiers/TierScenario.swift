@@ -15,6 +15,8 @@ struct TierScenario: Sendable {
   // In each process:
   var lookupThreadCount = 1
   var storeThreadCount = 1
+  /// The number of threads that store bodies in pieces.
+  var pieceThreadCount = 0
   var fetchTaskCount = 0
   var purgeThreadCount = 1
   /// The maximum time between two purges of a thread, in microseconds.
@@ -64,8 +66,8 @@ struct TierScenario: Sendable {
     // Bodies that are written while they arrive, in processes that are killed.
     TierScenario(
       name: "large bodies", processCount: 3, memoryCapacities: [1 << 20, 0], storedKeyCount: 8, fetchedKeyCount: 8,
-      sizes: .large, fetchTaskCount: 6, purgePause: 500_000, storePause: 50_000, originDelay: 40, streams: true,
-      killPause: 1200),
+      sizes: .large, pieceThreadCount: 2, fetchTaskCount: 6, purgePause: 500_000, storePause: 50_000, originDelay: 40,
+      streams: true, killPause: 1200),
     together("together"),
     together("slow disk", .slow(milliseconds: 30)),
     together("failing disk", .failing),
