@@ -5,8 +5,8 @@ import LoopbackOrigin
 import Synchronization
 import Testing
 
-/// A cache in its own directory in memory. At the end of the test the suite's trait ``EndsFixtures`` checks its store and
-/// removes the directory.
+/// A cache in its own directory in memory. At the end of the test the suite's trait ``EndsFixtures`` checks its store
+/// and removes the directory.
 final class CacheFixture {
   let directory: URL
   let clock = ManualClock()

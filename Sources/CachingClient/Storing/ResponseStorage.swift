@@ -233,8 +233,8 @@ public struct ProposedResponse: Sendable {
   /// Whether a removal or invalidation revoked the permit to store this response.
   ///
   /// The caching client checks it before `store`. Check it also inside the critical section that the storage's removals
-  /// use, so that an outdated response is never visible. For a storage that does not check it, the caching client checks
-  /// it again afterwards, and removes an invalidated response with any that has replaced it.
+  /// use, so that an outdated response is never visible. For a storage that does not check it, the caching client
+  /// checks it again afterwards, and removes an invalidated response with any that has replaced it.
   public var isRevoked: Bool {
     permit?.recordCheckByStorage()
     return isPermitRevoked
