@@ -90,6 +90,21 @@ struct SentinelTests {
     // This one waits for leases of the earlier epoch.
     #expect(try await one.cache.purge(.url(page))?.confirmedCount == 2)
     #expect(try await two.get(page) != after)
+    // Machines serve without the origin again, and share.
+    let origin = servers.fleet.origin
+    for machine in [one, two] {
+      var requestCount: Int
+      repeat {
+        requestCount = origin.requestCount
+        _ = try await machine.get(page)
+      } while origin.requestCount != requestCount
+    }
+    let sharedHits = two.counts.sharedHits
+    var number = 0
+    while two.counts.sharedHits == sharedHits {
+      number += 1
+      for machine in [one, two] { _ = try await machine.get(origin.url("/shared/\(number)")) }
+    }
     // The earlier primary returns, and is a primary until a Sentinel makes it a replica. No machine uses it.
     try servers.fleet.redis.start()
     #expect(try await one.cache.purge(.url(page))?.confirmedCount == 2)

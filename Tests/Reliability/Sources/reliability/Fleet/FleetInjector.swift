@@ -12,6 +12,12 @@ final class FleetInjector: Sendable {
   private let ledger: Ledger
   private let running = Atomic(0)
   private let injected = Atomic(0)
+  private let failovers = Mutex((count: 0, longestReturn: 0.0))
+  private let failoverNumber = Atomic(0)
+  /// Whether a failover is measured, during which no fault of a machine begins.
+  private let isMeasuring = Atomic(false)
+  /// Whether machines may not be back after it.
+  private let isWatching = Atomic(false)
 
   init(
     _ scenario: FleetScenario, _ hosts: [FleetHost], _ redis: FleetRedis, _ sentinels: FleetSentinels?,
@@ -27,6 +33,9 @@ final class FleetInjector: Sendable {
 
   /// The number of faults so far.
   var count: Int { injected.load(ordering: .relaxed) }
+
+  /// The number of failovers, and the longest time, in seconds, after which all machines served and shared again.
+  var returns: (count: Int, longest: Double) { failovers.withLock { ($0.count, $0.longestReturn) } }
 
   func start(seed: UInt64) {
     for thread in 0..<(scenario.maximumFaultCount ?? max(2, hosts.count / 2)) {
@@ -58,6 +67,7 @@ final class FleetInjector: Sendable {
   // MARK: Machines
 
   private func injectIntoMachine(_ random: inout SeededRandom) {
+    while isMeasuring.load(ordering: .acquiring), !ledger.isOver { usleep(5000) }
     let fault = scenario.machineFaults[random.below(scenario.machineFaults.count)]
     let host = hosts[random.below(hosts.count)]
     host.exclusively(fault) { inject(fault, into: host, &random) }
@@ -161,16 +171,64 @@ final class FleetInjector: Sendable {
     case .deletedKey:
       let keys = ["ctl", "log", "acks", "seen", "wait"]
       redis.command("DEL lmuc:{default}:\(keys[random.below(keys.count)])")
-    case .failover: sentinels?.failOver(.ordered, pause: failoverPause)
-    case .primaryKilled: sentinels?.failOver(.killed, pause: failoverPause)
-    case .primarySuspended: sentinels?.failOver(.suspended, pause: failoverPause)
-    case .primarySplit: sentinels?.failOver(.split, pause: failoverPause)
+    case .failover: failOver(.ordered, pause: failoverPause)
+    case .primaryKilled: failOver(.killed, pause: failoverPause)
+    case .primarySuspended: failOver(.suspended, pause: failoverPause)
+    case .primarySplit: failOver(.split, pause: failoverPause)
     case .redisClock:
       let steps = [-3600.0, -7, 7, 3600]
       clocks.setWallOffset(steps[random.below(steps.count)], of: hosts.count)
       pause(upTo: scenario.redisPause, &random)
       clocks.setWallOffset(0, of: hosts.count)
     case .kill, .reboot, .leave, .stop, .wallClock, .cut, .losesReplies, .slow, .latePost, .lateReply: break
+    }
+  }
+
+  // MARK: Failovers
+
+  /// Fails over. Every other time, measures how long it takes until all machines are back.
+  private func failOver(_ kind: FleetSentinels.Failover, pause: Double) {
+    guard failoverNumber.add(1, ordering: .relaxed).newValue % 2 == 1 else {
+      sentinels?.failOver(kind, pause: pause) {}
+      return
+    }
+    isMeasuring.store(true, ordering: .releasing)
+    sentinels?.failOver(kind, pause: pause, whenNamed: watchReturn)
+    while isWatching.load(ordering: .acquiring) { usleep(5000) }
+    isMeasuring.store(false, ordering: .releasing)
+  }
+
+  /// The time, in seconds after Sentinels name a new primary, within which all machines must be back.
+  static let maximumReturnTime = 10.0
+
+  /// Measures how long it takes until all machines serve and share again, now that there is a new primary.
+  private func watchReturn() {
+    isWatching.store(true, ordering: .relaxed)
+    let start = now()
+    startThread { [self] in
+      // By then the leases of the earlier primary have ended.
+      usleep(UInt32(FleetMachine.wait * 1e6))
+      let before = hosts.map { (served: ledger.servedCount($0.number), shared: ledger.sharedCount($0.number)) }
+      func areBack() -> Bool {
+        zip(hosts, before).allSatisfy { host, before in
+          ledger.servedCount(host.number) > before.served && ledger.sharedCount(host.number) > before.shared
+        }
+      }
+      while !ledger.isOver, now() < start + 30, !areBack() { usleep(10_000) }
+      let taken = now() - start
+      // At the end of the scenario machines stop.
+      if areBack() || taken > Self.maximumReturnTime {
+        failovers.withLock { $0 = ($0.count + 1, max($0.longestReturn, taken)) }
+      }
+      if taken > Self.maximumReturnTime {
+        for (host, before) in zip(hosts, before) {
+          say(
+            "fleet: machine \(host.number) \(Int(taken)) s after a failover: "
+              + "\(ledger.servedCount(host.number) - before.served) served, "
+              + "\(ledger.sharedCount(host.number) - before.shared) shared")
+        }
+      }
+      isWatching.store(false, ordering: .releasing)
     }
   }
 }

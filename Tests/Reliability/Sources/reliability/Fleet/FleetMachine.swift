@@ -32,6 +32,9 @@ final class FleetMachine: Sendable {
     configuration.fetchLockLease = .milliseconds(500)
     configuration.maximumFetchWait = .seconds(1)
     if let certificates {
+      // On a busy machine, connecting to Sentinels and a server by TLS takes longer than a lookup may by default. Nothing
+      // would be shared.
+      configuration.lookupTimeout = configuration.commandTimeout
       configuration.tls.certificateAuthorityFile = certificates.authority
       configuration.tls.clientCertificate = .init(
         certificateFile: certificates.certificate, keyFile: certificates.keyFile)
@@ -98,6 +101,8 @@ final class FleetMachine: Sendable {
         do {
           let result = try await cache.load(request)
           if result.source != .miss { ledger.count(.hits) }
+          if result.source == .hit { ledger.countServed(by: number) }
+          ledger.setSharedCount(cache.statistics.directory?.fleet.sharedHits ?? 0, of: number)
           check(result.data, result.response, facts, mayBeStale: false, "load, \(result.source.rawValue)")
         } catch {
           ledger.count(.failures)

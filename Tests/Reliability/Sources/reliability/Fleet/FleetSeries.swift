@@ -96,7 +96,10 @@ struct FleetSeries {
       let socket = "\(folder)/n\(number)"
       let (proxy, url): (FleetProxy, String) =
         if let sentinels {
-          (FleetProxy(sentinels.endpoints.map { (nil, $0) }), sentinels.url)
+          (
+            FleetProxy(sentinels.endpoints.map { (nil, $0) }),
+            sentinels.url(believingOne: rule == .primaryByMajority ? number : nil)
+          )
         } else if let tlsPort {
           (FleetProxy([(nil, .tcp(tlsPort))]), "rediss://127.0.0.1:\(tlsPort)")
         } else {
@@ -121,11 +124,11 @@ struct FleetSeries {
     ledger.end()
     injector.waitUntilDone()
     for host in hosts { host.wait(expecting: .exited(0)) }
-    return outcome(scenario, ledger, hosts, injector.count, requests: origin.requestCount, seconds: taken)
+    return outcome(scenario, ledger, hosts, injector, requests: origin.requestCount, seconds: taken)
   }
 
   private func outcome(
-    _ scenario: FleetScenario, _ ledger: Ledger, _ hosts: [FleetHost], _ faultCount: Int, requests: Int,
+    _ scenario: FleetScenario, _ ledger: Ledger, _ hosts: [FleetHost], _ injector: FleetInjector, requests: Int,
     seconds: Double
   ) -> Outcome {
     let violations = hosts.flatMap { $0.lines(withPrefix: "violation ") }
@@ -137,13 +140,19 @@ struct FleetSeries {
       for host in hosts { for line in host.lines(withPrefix: "log") { say("machine \(host.number): \(line)") } }
     }
     // A run in which nothing is stored or purged shows nothing.
-    let hasWorked = ledger[.hits] > 0 && ledger[.purges] > 0 && faultCount > 0
-    let isGood = ledger[.violations] == 0 && ends.isEmpty && ledger[.failures] == 0 && hasWorked
+    let hasWorked = ledger[.hits] > 0 && ledger[.purges] > 0 && injector.count > 0
+    let returns = injector.returns
+    let areBack = returns.longest <= FleetInjector.maximumReturnTime
+    let isGood = ledger[.violations] == 0 && ends.isEmpty && ledger[.failures] == 0 && hasWorked && areBack
     let text =
-      "\(hosts.count) machines, \(Int(seconds)) s (seed \(setting.seed)), \(faultCount) faults: \(ledger[.requests]) requests, "
+      "\(hosts.count) machines, \(Int(seconds)) s (seed \(setting.seed)), \(injector.count) faults: \(ledger[.requests]) requests, "
       + "\(ledger[.hits]) without a new response of the origin, \(requests) at the origin; \(ledger[.purges]) purges "
       + "(\(ledger[.purgesByWait]) waited for leases to end, at most \(ledger[.longestPurge]) ms), \(ledger[.unconfirmed]) "
-      + "unconfirmed, \(ledger[.unposted]) not posted; \(ledger[.violations]) purged responses: "
+      + "unconfirmed, \(ledger[.unposted]) not posted; "
+      + (scenario.hasSentinels
+        ? "all machines served and shared again at most \(returns.longest.formatted(1)) s after \(returns.count) failovers that were measured; "
+        : "")
+      + "\(ledger[.violations]) purged responses: "
       + (isGood ? "OK" : "FAILED, \(ledger[.failures]) errors, \(ends.count) processes ended")
     return Outcome(isGood: isGood, violationCount: ledger[.violations], seconds: seconds, text: text)
   }

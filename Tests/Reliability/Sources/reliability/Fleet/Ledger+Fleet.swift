@@ -27,9 +27,26 @@ extension Ledger {
   func end() { raise(.isOver, to: 1) }
   var isOver: Bool { self[.isOver] > 0 }
 
-  private static let firstMachineWord = 32
+  /// The words of each machine.
+  private enum MachineWord: Int {
+    case isLeaving, served, shared
+
+    func number(of machine: Int) -> Int { 24 + 8 * rawValue + machine }
+  }
 
   /// Whether a machine has been told to close its cache.
-  func isLeaving(_ machine: Int) -> Bool { word(Self.firstMachineWord + machine) > 0 }
-  func setLeaving(_ machine: Int, _ isLeaving: Bool) { setWord(Self.firstMachineWord + machine, isLeaving ? 1 : 0) }
+  func isLeaving(_ machine: Int) -> Bool { word(MachineWord.isLeaving.number(of: machine)) > 0 }
+  func setLeaving(_ machine: Int, _ isLeaving: Bool) {
+    setWord(MachineWord.isLeaving.number(of: machine), isLeaving ? 1 : 0)
+  }
+
+  /// Records that a machine with a lease has served a stored response.
+  func countServed(by machine: Int) { addToWord(MachineWord.served.number(of: machine)) }
+  func servedCount(_ machine: Int) -> UInt64 { word(MachineWord.served.number(of: machine)) }
+
+  /// Records how many responses of other machines a machine has used.
+  func setSharedCount(_ count: Int, of machine: Int) {
+    raiseWord(MachineWord.shared.number(of: machine), to: UInt64(count))
+  }
+  func sharedCount(_ machine: Int) -> UInt64 { word(MachineWord.shared.number(of: machine)) }
 }

@@ -50,6 +50,8 @@ enum FleetRule: String, CaseIterable, Sendable {
   case objectHasEpoch
   /// A shared response has the position of before its request was sent.
   case taggedBeforeRequest
+  /// The primary server is the one that a majority of the Sentinels names.
+  case primaryByMajority
 
   /// The scenario that is likely to show that the rule is broken.
   var scenarioName: String {
@@ -63,6 +65,7 @@ enum FleetRule: String, CaseIterable, Sendable {
     case .leaseChecked, .leaseBeforeLookup, .waitHasMargin, .renewedMachineStays, .fetchRevoked, .objectChecked,
       .taggedBeforeRequest:
       "network"
+    case .primaryByMajority: "failover"
     }
   }
 }
