@@ -204,7 +204,8 @@ final class SharingWorkers: Sendable {
       defer { queue.connections = [] }
       queue.failureCount += 1
       guard queue.failureCount >= 3 else { return queue.connections }
-      let seconds = min(30.0, Double(1 << min(queue.failureCount - 3, 5)))
+      // A failover takes some seconds, and then machines must soon share again.
+      let seconds = Double(1 << min(queue.failureCount - 3, 2))
       queue.pausedUntil = BootClock.now + UInt64(seconds * Double.random(in: 0.5...1) * 1e9)
       return queue.connections
     }
