@@ -4,7 +4,9 @@
 Usage: guard.py HOT-PATH-BUDGET-EXECUTABLE THRESHOLDS.json [--update]
 
 Allocations may rise by 2%, which is less than one in most calls. Instructions may rise by 10%, for other compilers and
-C libraries. Some calls also have a maximum ratio to another one. All are counts and do not depend on the machine's load.
+C libraries. Some calls also have a maximum ratio to another one. The times of other programs do not count. But on a busy
+machine a task changes threads more often, which adds instructions. So if a count is above its maximum, all are counted
+again, up to three times, and the least of each call is compared.
 --update writes the counts as the new thresholds.
 """
 
@@ -17,6 +19,7 @@ import sys
 import tempfile
 
 CALLS = 1000  # How often HotPathBudget repeats each call.
+ATTEMPTS = 3
 INSTRUCTION_TOLERANCE = 1.10
 ALLOCATION_TOLERANCE = 1.02
 # Of a call and the one that it is compared with: the maximum ratio of their instructions. malloc's share differs between
@@ -71,16 +74,23 @@ def count(executable):
             redis.wait()
 
 
+def counted_once(executable):
+    allocations, instructions = count(executable)
+    if not allocations or allocations.keys() != instructions.keys():
+        sys.exit(f"guard: allocations of {sorted(allocations)}, instructions of {sorted(instructions)}: not all counted")
+    return {name: {"allocations": allocations[name], "instructions": instructions[name]} for name in allocations}
+
+
+def least(counts, more):
+    """The least counts of each call."""
+    return {name: {key: min(value, more[name][key]) for key, value in call.items()} for name, call in counts.items()}
+
+
 def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
     executable, path = os.path.abspath(sys.argv[1]), sys.argv[2]
-    allocations, instructions = count(executable)
-    if not allocations or allocations.keys() != instructions.keys():
-        sys.exit(f"guard: allocations of {sorted(allocations)}, instructions of {sorted(instructions)}: not all counted")
-    counted = {
-        name: {"allocations": allocations[name], "instructions": instructions[name]} for name in allocations
-    }
+    counted = counted_once(executable)
     if "--update" in sys.argv:
         with open(path, "w", encoding="utf-8") as file:
             json.dump(counted, file, indent=2)
@@ -88,12 +98,24 @@ def main():
         return
     with open(path, encoding="utf-8") as file:
         thresholds = json.load(file)
+    for _ in range(1, ATTEMPTS):
+        text, failed = compare(counted, thresholds)
+        if not failed:
+            break
+        counted = least(counted, counted_once(executable))
+    text, failed = compare(counted, thresholds)
+    print(text)
+    sys.exit(1 if failed else 0)
+
+
+def compare(counted, thresholds):
+    """A table of the counts, and whether one is above its maximum or missing."""
+    lines = [f"{'call':32} {'allocations':>12} {'allowed':>8} {'instructions':>13} {'allowed':>9}"]
     failed = False
-    print(f"{'call':32} {'allocations':>12} {'allowed':>8} {'instructions':>13} {'allowed':>9}")
     for name, now in counted.items():
         allowed = thresholds.get(name)
         if allowed is None:
-            print(f"{name:32} has no threshold; see guard --update")
+            lines.append(f"{name:32} has no threshold; see guard --update")
             failed = True
             continue
         maximum = round(allowed["instructions"] * INSTRUCTION_TOLERANCE)
@@ -101,7 +123,7 @@ def main():
         maximum_allocations = allowed["allocations"] * ALLOCATION_TOLERANCE + 0.1
         is_over = now["allocations"] > maximum_allocations or now["instructions"] > maximum
         failed = failed or is_over
-        print(
+        lines.append(
             f"{name:32} {now['allocations']:12.1f} {allowed['allocations']:8.1f} {now['instructions']:13,} {maximum:9,}"
             f"{'  over' if is_over else ''}"
         )
@@ -109,11 +131,11 @@ def main():
         ratio = counted[name]["instructions"] / counted[other]["instructions"]
         is_over = ratio > maximum * 1.02
         failed = failed or is_over
-        print(f"{name}: {ratio:.2f} times {other}, goal {maximum}{'  over' if is_over else ''}")
+        lines.append(f"{name}: {ratio:.2f} times {other}, goal {maximum}{'  over' if is_over else ''}")
     for name in thresholds.keys() - counted.keys():
-        print(f"{name:32} was not counted")
+        lines.append(f"{name:32} was not counted")
         failed = True
-    sys.exit(1 if failed else 0)
+    return "\n".join(lines), failed
 
 
 main()
