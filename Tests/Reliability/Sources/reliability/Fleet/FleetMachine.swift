@@ -32,8 +32,8 @@ final class FleetMachine: Sendable {
     configuration.fetchLockLease = .milliseconds(500)
     configuration.maximumFetchWait = .seconds(1)
     if let certificates {
-      // On a busy machine, connecting to Sentinels and a server by TLS takes longer than a lookup may by default. Nothing
-      // would be shared.
+      // On a busy machine, connecting to Sentinels and a server by TLS takes longer than a lookup may by default.
+      // Nothing would be shared.
       configuration.lookupTimeout = configuration.commandTimeout
       configuration.tls.certificateAuthorityFile = certificates.authority
       configuration.tls.clientCertificate = .init(
