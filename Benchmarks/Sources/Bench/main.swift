@@ -9,7 +9,7 @@ let usage = """
   """
 
 enum Suite: String, CaseIterable {
-  case reads, sessions, writes, purge, evict, open, server, misses, memory, churn, fleet, watched, sizes, large, scale,
+  case reads, sessions, writes, purge, open, server, misses, scale, large, fleet, evict, memory, churn, watched, sizes,
     profile, shared
 
   /// The suites that run if none is named. The others measure parts of these.

@@ -4,7 +4,7 @@ import Foundation
 final class LargeOrigin {
   private let server = Process()
   private let folder: String
-  let port = 42_080 + Int(getpid()) % 10_000
+  let port = Process.serverPort(4)
 
   init(folder: String, sizes: [Int]) throws {
     self.folder = folder
@@ -54,7 +54,7 @@ final class LargeProxy {
   private let idle: MemoryPeak
 
   init(of origin: LargeOrigin, folder: String) throws {
-    port = origin.port + 10_000
+    port = origin.port + 1
     chmod(folder, 0o755)
     let configuration = """
       daemon off; master_process off; pid \(folder)/pid; error_log \(folder)/error.log; user root;

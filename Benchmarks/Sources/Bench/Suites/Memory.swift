@@ -219,7 +219,7 @@ extension Process {
 /// An nginx on loopback with a small file under any number of URLs, and a large one.
 private final class LargeFileOrigin: Sendable {
   private let server = Process()
-  private let port = 38_080 + Int(getpid()) % 10_000
+  private let port = Process.serverPort(3)
 
   init(folder: String, largeByteCount: Int) throws {
     let root = folder + "/files"

@@ -36,7 +36,7 @@ struct Misses {
   func run() async throws {
     let origin = try MissOrigin(folder: scratch.folder("misses"), sizes: Self.sizes.map(\.byteCount))
     defer { origin.stop() }
-    let seconds = report.isQuick ? 0.5 : 2.0
+    let seconds = report.isQuick ? 0.5 : 1.0
     let rounds = report.isQuick ? 1 : 5
     for size in Self.sizes {
       // The other sizes, and TLS, differ little by the number of callers.
@@ -223,7 +223,7 @@ private final class Counter: Sendable {
 /// A private nginx with one file of each size, over HTTP and HTTPS.
 private final class MissOrigin {
   private let server = Process()
-  private let port = 28_080 + Int(getpid()) % 10_000
+  private let port = Process.serverPort(1)
   let authorityFile: String
 
   init(folder: String, sizes: [Int]) throws {

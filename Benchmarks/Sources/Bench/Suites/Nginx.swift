@@ -1,6 +1,11 @@
 import Foundation
 
 extension Process {
+  /// Returns the port of one of ten servers of this process. They are numbered from 0.
+  ///
+  /// It is below the ports that the kernel gives to outgoing connections, of which the benchmarks have many.
+  static func serverPort(_ number: Int) -> Int { 10_000 + Int(getpid()) % 2_000 * 10 + number }
+
   /// Starts nginx as this process, and waits until it accepts connections.
   ///
   /// - Parameters:

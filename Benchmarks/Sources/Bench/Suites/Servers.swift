@@ -129,7 +129,7 @@ final class Nginx: @unchecked Sendable {
   // Sendable: after `init` only the process changes, and only `stop` uses it.
   private let server = Process()
   private let folder: String
-  private let port = 18_080 + Int(getpid()) % 10_000
+  private let port = Process.serverPort(0)
 
   init(folder: String, fileCount: Int) throws {
     self.folder = folder
