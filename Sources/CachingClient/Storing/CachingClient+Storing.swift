@@ -232,7 +232,7 @@ extension CachingClient {
 
   /// Returns a function that removes what must not be found after a response was stored; nil if there is nothing.
   ///
-  /// That is the response itself, if its permit was revoked meanwhile and the storage has not checked that, and the one
+  /// That is the response itself, if its permit was revoked meanwhile and the storage does not check that, and the one
   /// that it replaces under another key.
   ///
   /// - Parameter key: The result of ``storeProposal(_:_:in:)``.
@@ -240,7 +240,7 @@ extension CachingClient {
     after proposal: ProposedResponse, _ plan: Plan, storedAt key: RequestKey?, in fetch: InFlightFetch
   ) -> (@Sendable () async -> Void)? {
     let isInvalidated = fetch.storageReport.isInvalidated
-    let revoked = isInvalidated && !fetch.permit.isCheckedByStorage ? key : nil
+    let revoked = isInvalidated && !storage.checksRevocation ? key : nil
     let replaced = replacedEntry(by: proposal, plan, storedAt: isInvalidated ? nil : key)
     guard revoked != nil || replaced != nil else { return nil }
     return { [self] in

@@ -54,6 +54,13 @@ public protocol ResponseStorage: Sendable {
   /// ``ProposedResponse/refuse(_:)``.
   func store(_ proposal: ProposedResponse, for request: CachingClientRequest)
 
+  /// Whether `store` checks ``ProposedResponse/isRevoked`` inside the critical section that removals use, so that an
+  /// outdated response is never visible.
+  ///
+  /// The default implementation returns `false`. Then the caching client removes an invalidated response after it was
+  /// stored, together with any that has replaced it.
+  var checksRevocation: Bool { get }
+
   /// Replaces the fields and freshness of an entry and keeps its body (RFC 9111 section 4.3.4).
   ///
   /// Does nothing if the entry is no longer stored.
@@ -121,6 +128,9 @@ extension ResponseStorage {
   public func placement(ofBody proposal: ProposedResponse, for request: CachingClientRequest) -> BodyPlacement {
     .inMemory(maximumByteCount: .max)
   }
+
+  /// `false`.
+  public var checksRevocation: Bool { false }
 
   /// Zero, because only the caching client removes responses.
   public var removalToken: RemovalToken { 0 }
@@ -232,16 +242,8 @@ public struct ProposedResponse: Sendable {
 
   /// Whether a removal or invalidation revoked the permit to store this response.
   ///
-  /// The caching client checks it before `store`. Check it also inside the critical section that the storage's removals
-  /// use, so that an outdated response is never visible. For a storage that does not check it, the caching client
-  /// checks it again afterwards, and removes an invalidated response with any that has replaced it.
-  public var isRevoked: Bool {
-    permit?.recordCheckByStorage()
-    return isPermitRevoked
-  }
-
-  /// Whether the permit is revoked, for code that is not in such a critical section.
-  package var isPermitRevoked: Bool { permit?.isRevoked ?? false }
+  /// The caching client checks it before `store`. See ``ResponseStorage/checksRevocation``.
+  public var isRevoked: Bool { permit?.isRevoked ?? false }
 
   /// Reports why the storage does not keep this response.
   ///

@@ -13,7 +13,6 @@ final class StorePermit: Sendable {
   private let revokedFlag = Atomic<Bool>(false)
   /// Set with `revokedFlag`, unless only soft purges have revoked the permit.
   private let removedFlag = Atomic<Bool>(false)
-  private let checkedFlag = Atomic<Bool>(false)
   private let lastToken: Atomic<RemovalToken>
   private let effectOfRemovals: @Sendable (inout RemovalToken) -> RemovalEffect
 
@@ -68,13 +67,6 @@ final class StorePermit: Sendable {
     if !isSoft { removedFlag.store(true, ordering: .releasing) }
     revokedFlag.store(true, ordering: .releasing)
   }
-
-  /// Whether the storage has checked the permit while it stored the response. Then it has dropped the response, or the
-  /// removal that revoked the permit came later and has removed the response.
-  var isCheckedByStorage: Bool { checkedFlag.load(ordering: .acquiring) }
-
-  /// Records that the storage checks the permit while it stores the response.
-  func recordCheckByStorage() { checkedFlag.store(true, ordering: .releasing) }
 
   /// Records that no removal between two tokens covers the fetch.
   ///

@@ -56,6 +56,9 @@ extension ResponseCache: ResponseStorage, SharesClientState {
     proposal.report?.decide(outcome)
   }
 
+  /// Whether no layer above the tiers may keep a copy, which their locks do not guard.
+  public var checksRevocation: Bool { interceptor?.mayHoldResponses != true }
+
   /// Replaces the fields and freshness of an entry in both tiers.
   public func update(
     _ entry: CacheEntry, fields: HeaderFields, freshness: FreshnessInfo, askedAt token: RemovalToken,

@@ -151,8 +151,7 @@ package final class MemoryTier: CopyHolder {
     change(entry.key) { shard, key in
       let isNewest = changeCount == nil || changeCount == shard.changeCount
       shard.changeCount &+= 1
-      // First, because the check tells the caching client that it need not remove the response.
-      if !isRevoked(), fits, isNewest {
+      if fits, isNewest, !isRevoked() {
         shard.put(entry, for: key)
         isInserted = true
       } else if changeCount != nil {

@@ -74,9 +74,8 @@ final class FoundationInterceptor: StorageInterceptor, @unchecked Sendable {
 
   func store(_ entry: CacheEntry, _ proposal: ProposedResponse, for request: CachingClientRequest) -> Bool {
     guard let detour, entry.key.isForURL else { return false }
-    // An override may keep a copy, which no lock guards.
     detour.store(
-      entry, .insert(askedAt: proposal.removalToken, isRevoked: { proposal.isPermitRevoked }), for: request)
+      entry, .insert(askedAt: proposal.removalToken, isRevoked: { proposal.isRevoked }), for: request)
     return true
   }
 

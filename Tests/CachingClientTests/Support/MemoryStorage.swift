@@ -72,6 +72,8 @@ final class MemoryStorage: ResponseStorage {
 
   func placement(ofBody proposal: ProposedResponse, for request: CachingClientRequest) -> BodyPlacement { placement() }
 
+  var checksRevocation: Bool { asksAgain }
+
   func store(_ proposal: ProposedResponse, for request: CachingClientRequest) {
     whenStoring()
     guard keeps, let key = request.key else { return }
