@@ -542,8 +542,7 @@ struct LargeBodyTests {
       }
       #expect(cache.flush())
       #expect(store.statistics.diskByteCount <= (32 << 20) / 10 * 11)
-      // Those that began first. The others made way for them.
-      #expect(cache.entries().contains { _ in true })
+      // `IncomingBodyTests.competing` shows which of them are stored if the store keeps up.
     }
   }
 }
