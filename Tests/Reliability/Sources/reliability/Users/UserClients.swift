@@ -37,6 +37,8 @@ final class UserClients: Sendable {
 
     var isCancelled: Bool { (error as? URLError)?.code == .cancelled || error is CancellationError }
     var isTimedOut: Bool { (error as? URLError)?.code == .timedOut }
+    /// Whether the connection was lost after a part of the body had been delivered.
+    var isCut: Bool { (error as? URLError)?.code == .networkConnectionLost && !body.isEmpty }
   }
 
   let cache: LMDBURLCache
