@@ -324,7 +324,7 @@ struct LargeBodyTests {
       self.gate = gate
     }
 
-    func write(_ bytes: Data) -> Bool {
+    func write(_ pieces: [Data]) -> Bool {
       gate?.wait()
       return false
     }

@@ -2,6 +2,7 @@ import CachingClient
 import CachingStorage
 import FoundationEssentials
 import HTTPCaching
+import Synchronization
 import Testing
 
 /// Transfers that stop after the head of the response, and the requests that read them along.
@@ -150,5 +151,46 @@ struct StalledTransferTests {
     #expect(transport.count == requestCount)
     gate.open()
     #expect(try await content.check(leader.body) == content.byteCount)
+  }
+
+  // MARK: Memory
+
+  /// The memory of this process without mapped files.
+  private func residentByteCount() throws -> Int {
+    let status = String(decoding: try Data(contentsOf: URL(filePath: "/proc/self/status")), as: UTF8.self)
+    let line = try #require(status.split(separator: "\n").first { $0.hasPrefix("RssAnon:") })
+    return try #require(Int(line.filter(\.isNumber))) * 1024
+  }
+
+  @Test("Waits that end in time leave nothing in memory")
+  func memoryOfWaits() async throws {
+    let fixture = Fixture(maximumBodyByteCount: 16 << 20)
+    let chunk = Data("fourteen bytes".utf8)
+    let (warmUp, count) = (500, 3500)
+    let received = Atomic(0)
+    let sent = Atomic(0)
+    let transport = ScriptedTransport { [chunk] _, _ in
+      let body = ResponseBodyStream(next: {
+        let number = sent.add(1, ordering: .relaxed).oldValue
+        while received.load(ordering: .relaxed) < number { await Task.yield() }
+        // The follower has the chunk before this one. Let it begin to wait for this one.
+        for _ in 0..<200 { await Task.yield() }
+        return number < count ? chunk : nil
+      })
+      let fields: HeaderFields = ["Cache-Control": "max-age=600"]
+      return IncomingResponse(head: ResponseHead(status: 200, fields: fields), body: body)
+    }
+    let leader = try await fixture.client.respond(to: request(), over: transport)
+    let follower = try await fixture.client.respond(to: request(timeLimit: .seconds(60)), over: transport)
+    #expect(follower.source == .coalesced)
+    var before = 0
+    for try await chunk in follower.body {
+      received.add(chunk.count / 14, ordering: .relaxed)
+      if received.load(ordering: .relaxed) == warmUp { before = try residentByteCount() }
+    }
+    let grown = try residentByteCount() - before
+    #expect(grown < 700_000, "\(grown) bytes for \(count - warmUp) waits")
+    #expect(received.load(ordering: .relaxed) == count)
+    withExtendedLifetime(leader) {}
   }
 }

@@ -11,12 +11,6 @@ struct ReadAheadTests {
   func release() throws {
     let fixture = try Fixture(mapByteCount: 16 << 20)
     try fixture.put(0..<2000, byteCount: 1000)
-    func residentByteCount() throws -> Int {
-      // The resident size of the data file's mapping in kB.
-      let lines = MappingReport.lines(ofFile: fixture.directory.dataFile)
-      let line = try #require(lines.first { $0.hasPrefix("Rss:") })
-      return try #require(Int(line.filter(\.isNumber)))
-    }
     func sum() throws -> Int {
       try fixture.environment.read { (transaction) throws(LMDBError) in
         try fixture.table.withCursor(in: transaction) { (cursor) throws(LMDBError) in
@@ -27,14 +21,53 @@ struct ReadAheadTests {
       }
     }
     let before = try sum()
-    #expect(try residentByteCount() > 1000)
+    #expect(try #require(residentKilobytes(fixture)) > 1000)
     for _ in 0..<2 {
       try fixture.environment.read { (transaction) throws(LMDBError) in
         fixture.environment.releaseResidentPages(in: transaction)
       }
-      #expect(try residentByteCount() < 200)
+      #expect(try #require(residentKilobytes(fixture)) < 200)
       #expect(try sum() == before)
-      #expect(try residentByteCount() > 1000)
+      #expect(try #require(residentKilobytes(fixture)) > 1000)
+    }
+  }
+
+  /// The resident size of the data file's mapping in kB; nil if it is not mapped.
+  private func residentKilobytes(_ fixture: Fixture) -> Int? {
+    let lines = MappingReport.lines(ofFile: fixture.directory.dataFile)
+    return lines.first { $0.hasPrefix("Rss:") }.flatMap { Int($0.filter(\.isNumber)) }
+  }
+
+  @Test("The pages of large values, and those near their keys, are released")
+  func releaseOfLargeValues() throws {
+    let fixture = try Fixture(mapByteCount: 64 << 20)
+    try fixture.put(0..<4000, byteCount: 8000)
+    let table = fixture.table
+    try fixture.environment.read { (transaction) throws(LMDBError) in
+      let environment = fixture.environment
+      environment.releaseResidentPages(in: transaction)
+      var (keys, values): ([UnsafeRawBufferPointer], [UnsafeRawBufferPointer]) = ([], [])
+      try table.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+        while try cursor.next() {
+          keys.append(try cursor.withKey { (key) throws(LMDBError) in key.withUnsafeBytes { $0 } })
+          values.append(try cursor.withValue { (value) throws(LMDBError) in value.withUnsafeBytes { $0 } })
+        }
+      }
+      let near = residentKilobytes(fixture)
+      environment.releaseResidentPages(near: keys, in: transaction)
+      let afterNear = residentKilobytes(fixture)
+      for value in values { #expect(value[0] >= 0 && value[7999] >= 0) }
+      let all = residentKilobytes(fixture)
+      environment.releaseResidentPages(of: values, in: transaction)
+      let afterAll = residentKilobytes(fixture)
+      guard let near, let afterNear, let all, let afterAll else {
+        Issue.record("The data file is not mapped")
+        return
+      }
+      #expect(near > 1000)
+      #expect(afterNear < 300)
+      #expect(all > 30_000)
+      #expect(afterAll < 1000)
     }
   }
 

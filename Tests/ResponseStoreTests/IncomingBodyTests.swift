@@ -15,7 +15,7 @@ struct IncomingBodyTests {
 
   private func write(_ body: Data, in pieces: Int = 100_000, to incoming: IncomingBody) -> Bool {
     stride(from: 0, to: body.count, by: pieces).allSatisfy { start in
-      incoming.write(body.subdata(in: start..<min(start + pieces, body.count)))
+      incoming.write([body.subdata(in: start..<min(start + pieces, body.count))])
     }
   }
 
@@ -70,7 +70,7 @@ struct IncomingBodyTests {
     var areWritten = [true, true, true, true]
     for start in stride(from: 0, to: Self.body.count, by: 100_000) {
       let piece = Self.body.subdata(in: start..<min(start + 100_000, Self.body.count))
-      for (index, body) in bodies.enumerated() where !body.write(piece) { areWritten[index] = false }
+      for (index, body) in bodies.enumerated() where !body.write([piece]) { areWritten[index] = false }
     }
     #expect(areWritten == [true, true, false, false])
     for (index, body) in bodies.enumerated() where areWritten[index] {
@@ -125,9 +125,9 @@ struct IncomingBodyTests {
     let incoming = (0..<4).map { _ in fixture.store.makeIncomingBody() }
     var written = 0
     let piece = pseudorandomData(500_000, seed: 1)
-    while incoming[written / piece.count % 4].write(piece) { written += piece.count }
+    while incoming[written / piece.count % 4].write([piece]) { written += piece.count }
     #expect(written <= limit && written > limit - 4 * piece.count)
-    #expect(incoming[written / piece.count % 4].write(Data([1])) == false)
+    #expect(incoming[written / piece.count % 4].write([Data([1])]) == false)
   }
 
   @Test("A body whose first transaction failed does not write into the next body, which has the same ID")
@@ -139,10 +139,10 @@ struct IncomingBodyTests {
       BodyWriter(store.context.database, space: store.space, evictor: store.evictor)
     }
     try store.scatterFreePages()
-    #expect(throws: LMDBError.self) { _ = try writers[0].append(Data(bodies[0])) }
+    #expect(throws: LMDBError.self) { _ = try writers[0].append([Data(bodies[0])]) }
     try store.removeScatteredPages()
-    #expect(try writers[1].append(Data(bodies[1])))
-    #expect(try writers[0].append(Data()))
+    #expect(try writers[1].append([Data(bodies[1])]))
+    #expect(try writers[0].append([]))
     for (writer, body) in zip(writers, bodies) {
       let location = try #require(try writer.finish()).location
       #expect(store.reader.copyBytes(0..<body.count, of: location) == body)
@@ -218,7 +218,7 @@ struct IncomingBodyTests {
     await #expect(processExitsWith: .signal(SIGKILL)) { [directory = fixture.directory as String] in
       let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 64 << 20))
       let incoming = store.makeIncomingBody()
-      guard incoming.write(pseudorandomData(2 << 20, seed: 1)) else { exit(2) }
+      guard incoming.write([pseudorandomData(2 << 20, seed: 1)]) else { exit(2) }
       // The view of a process in another container, in which this process does not exist.
       let other = BodiesInProgress()
       other.useLocks(of: .init(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC))

@@ -136,7 +136,7 @@ struct ProcessTests {
     await #expect(processExitsWith: .signal(SIGKILL)) { [directory = fixture.directory as String] in
       let store = try ResponseStore.open(directory: directory, options: quietOptions(capacity: 16 << 20))
       let body = store.makeIncomingBody()
-      for _ in 0..<3 { guard body.write(pseudorandomData(1 << 20, seed: 1)) else { exit(2) } }
+      for _ in 0..<3 { guard body.write([pseudorandomData(1 << 20, seed: 1)]) else { exit(2) } }
       kill(getpid(), SIGKILL)
     }
     if !isOtherOpen { try fixture.open() }

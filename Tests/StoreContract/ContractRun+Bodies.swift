@@ -51,7 +51,7 @@ extension ContractRun {
     let all = Content.body(number: item.number, slot: item.slot, byteCount: item.byteCount)
     let end = min(item.sentByteCount + byteCount, item.byteCount)
     note("append to a body in slot \(item.slot), up to \(end)")
-    guard item.body.write(all.subdata(in: item.sentByteCount..<end)) else {
+    guard item.body.write([all.subdata(in: item.sentByteCount..<end)]) else {
       try expectRefusal(at: index, "bytes")
       return false
     }

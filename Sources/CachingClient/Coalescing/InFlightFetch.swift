@@ -115,9 +115,12 @@ final class InFlightFetch: Sendable {
   }
 
   /// Whether the head has arrived, and nothing since then for this time.
-  func hasStalled(for limit: Duration) -> Bool {
+  func hasStalled(for limit: Duration) -> Bool { timeSinceProgress.map { $0 >= limit } ?? false }
+
+  /// The time since the fetch last made progress; nil before the head of the response has arrived.
+  private var timeSinceProgress: Duration? {
     let last = lastProgress
-    return last != 0 && .nanoseconds(Int64(clamping: BootClock.now &- last)) >= limit
+    return last == 0 ? nil : .nanoseconds(Int64(clamping: BootClock.now &- last))
   }
 
   // MARK: The task
@@ -256,31 +259,26 @@ final class InFlightFetch: Sendable {
 
   /// Times out a follower if the fetch makes no progress until `deadline`.
   ///
-  /// After progress, the deadline is extended by `limit`. The caller cancels the returned task when its wait ends.
-  func watch(_ number: UInt64, until deadline: ContinuousClock.Instant, limit: Duration) -> Task<Void, Never> {
+  /// After progress, the deadline is extended to `limit` after it. The caller cancels the alarm when its wait ends.
+  func watch(_ number: UInt64, until deadline: ContinuousClock.Instant, limit: Duration) -> Alarm {
     watch(until: deadline, limit: limit) { $0.resume(number, with: .failure(CachingClientError.timedOut)) }
   }
 
   /// Times out the leader if it has no response and the fetch makes no progress until `deadline`.
   ///
-  /// After progress, the deadline is extended by `limit`. The caller cancels the returned task when its wait ends.
-  func watchLeader(until deadline: ContinuousClock.Instant, limit: Duration) -> Task<Void, Never> {
+  /// After progress, the deadline is extended to `limit` after it. The caller cancels the alarm when its wait ends.
+  func watchLeader(until deadline: ContinuousClock.Instant, limit: Duration) -> Alarm {
     watch(until: deadline, limit: limit) { $0.timeOutLeader() }
   }
 
   private func watch(
     until deadline: ContinuousClock.Instant, limit: Duration, _ timeOut: @escaping @Sendable (InFlightFetch) -> Void
-  ) -> Task<Void, Never> {
-    Task { [weak self] in
-      var deadline = deadline
-      while let seen = self?.lastProgress {
-        do { try await Task.sleep(until: deadline, clock: .continuous) } catch { return }
-        guard let self, lastProgress == seen else {
-          deadline = .now + limit
-          continue
-        }
-        return timeOut(self)
-      }
+  ) -> Alarm {
+    Alarm(at: deadline) { [weak self] in
+      guard let self else { return nil }
+      if let time = timeSinceProgress, time < limit { return .now + (limit - time) }
+      timeOut(self)
+      return nil
     }
   }
 
@@ -289,7 +287,7 @@ final class InFlightFetch: Sendable {
   /// Gives the leader another response if the origin has not responded at a time. The fetch then goes on in the
   /// background.
   ///
-  /// The caller cancels the returned task when its wait ends.
+  /// The caller cancels the alarm when its wait ends.
   ///
   /// - Parameters:
   ///   - makeResponse: Returns the response; nil if the leader must go on waiting.
@@ -297,7 +295,7 @@ final class InFlightFetch: Sendable {
   func answerLeader(
     at time: ContinuousClock.Instant, with makeResponse: @escaping @Sendable () -> (any Sendable)?,
     whenReleased: @escaping @Sendable (InFlightFetch) -> Void
-  ) -> Task<Void, Never> {
+  ) -> Alarm {
     atTime(time) { fetch in
       guard fetch.awaitsDelivery, let response = makeResponse() else { return }
       let (leader, isReleased) = fetch.state.withLock {
@@ -319,18 +317,18 @@ final class InFlightFetch: Sendable {
 
   /// Resumes a follower with ``Outcome/unanswered`` if the origin has not responded at a time.
   ///
-  /// The caller cancels the returned task when its wait ends.
-  func releaseFollower(_ number: UInt64, at time: ContinuousClock.Instant) -> Task<Void, Never> {
+  /// The caller cancels the alarm when its wait ends.
+  func releaseFollower(_ number: UInt64, at time: ContinuousClock.Instant) -> Alarm {
     atTime(time) { $0.resume(number, with: .success(.unanswered)) }
   }
 
   /// Calls `body` at a time if the fetch has made no progress by then.
   private func atTime(
     _ time: ContinuousClock.Instant, _ body: @escaping @Sendable (InFlightFetch) -> Void
-  ) -> Task<Void, Never> {
-    Task { [weak self] in
-      do { try await Task.sleep(until: time, clock: .continuous) } catch { return }
+  ) -> Alarm {
+    Alarm(at: time) { [weak self] in
       if let self, lastProgress == 0 { body(self) }
+      return nil
     }
   }
 

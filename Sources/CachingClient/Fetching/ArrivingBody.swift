@@ -58,14 +58,14 @@ final class ArrivingBody: Sendable {
   private func waitForSpace() async {
     let start = ContinuousClock.now
     let left = isStoring ? waitLeft : nil
-    let watch = left.map { left in
-      Task {
-        do { try await Task.sleep(until: start + left, clock: .continuous) } catch { return }
+    let alarm = left.map { left in
+      Alarm(at: start + left) { [self] in
         update { if $0.sender != nil { $0.stopSlowStoring() } }
+        return nil
       }
     }
     await withCheckedContinuation { continuation in update { $0.sender = continuation } }
-    watch?.cancel()
+    alarm?.cancel()
     state.withLock { if $0.isStoring { $0.waited += .now - start } }
   }
 
@@ -103,8 +103,8 @@ final class ArrivingBody: Sendable {
   var isStoring: Bool { state.withLock { $0.isStoring } }
 
   private func writeAll(to destination: any BodyDestination) async {
-    while let piece = await nextPiece() {
-      guard await onBlockingThread({ destination.write(piece) }) else { return stopStoring() }
+    while let pieces = await nextPieces() {
+      guard await onBlockingThread({ destination.write(pieces) }) else { return stopStoring() }
       update { $0.noteReadable(destination.readableByteCount, isStored: false) }
     }
     guard isStoring else { return }
@@ -113,9 +113,9 @@ final class ArrivingBody: Sendable {
   }
 
   /// Waits for bytes to write; nil if all are taken, or storing has ended.
-  private func nextPiece() async -> Data? {
+  private func nextPieces() async -> [Data]? {
     await withCheckedContinuation { continuation in update { $0.writer = continuation } }
-    return state.withLock { $0.takePiece() }
+    return state.withLock { $0.takePieces() }
   }
 
   /// Waits until the destination has all of the body, after ``noteArrival()``. Storing ends if that takes too long.
@@ -180,13 +180,10 @@ final class ArrivingBody: Sendable {
   }
 
   private func wait(_ number: UInt64) async throws {
-    let timer = state.withLock { $0.beginWait(number) }.map { time in
-      Task {
-        do { try await Task.sleep(until: time, clock: .continuous) } catch { return }
-        if let (continuation, error) = update({ $0.endWait(number) }) { continuation.resume(throwing: error) }
-      }
+    if let time = state.withLock({ $0.beginWait(number) }) {
+      let alarm = Alarm(at: time) { [weak self] in self?.endWait(number) }
+      state.withLock { $0.keep(alarm, of: number) }
     }
-    defer { timer?.cancel() }
     do {
       try await withTaskCancellationHandler {
         try await withCheckedThrowingContinuation { continuation in
@@ -200,6 +197,13 @@ final class ArrivingBody: Sendable {
       leave(number)
       throw ArrivingBodyError.timedOut
     }
+  }
+
+  /// Ends the wait of a reader whose time is over. Returns when to try that again.
+  private func endWait(_ number: UInt64) -> ContinuousClock.Instant? {
+    let (ended, next) = update { ($0.endWait(number), $0.nextAlarm(of: number)) }
+    if let (continuation, error) = ended { continuation.resume(throwing: error) }
+    return next
   }
 
   /// Ends a reader.

@@ -12,7 +12,7 @@ struct ArrivingBodyState {
   private static let keptByteCount = 1 << 20
   /// The number of unread bytes from which a sender waits while the body is passed on.
   private static let unreadByteLimit = 256 << 10
-  /// The size of a piece that is written, 16 chunks of the store, or read from the destination.
+  /// The number of bytes that are written at once, 16 chunks of the store, or read from the destination.
   private static let writtenByteCount = 16 * 65_520
   private static let readByteCount = 128 << 10
 
@@ -28,10 +28,17 @@ struct ArrivingBodyState {
     /// Whether it knows that the transfer has made no progress since then.
     var knowsStall = false
     var continuation: CheckedContinuation<Void, any Error>?
+    /// Set by the first wait with a limit, for all of its waits: most end in time.
+    var alarm: Alarm?
 
-    /// When its wait ends without bytes, and the error that it then gets; nil without a limit.
+    /// When its wait ends without bytes, and the error that it then gets; nil if it does not wait, or has no limit.
     var waitEnd: (time: ContinuousClock.Instant, error: ArrivingBodyError)? {
-      guard let waitsSince else { return nil }
+      waitsSince.flatMap { waitEnd(since: $0) }
+    }
+
+    func waitEnd(since waitsSince: ContinuousClock.Instant) -> (
+      time: ContinuousClock.Instant, error: ArrivingBodyError
+    )? {
       let end = limits.total.map { waitsSince + $0 }
       if !knowsStall, let limit = limits.beforeAsking { return (waitsSince + limit, .stalled(until: end)) }
       return end.map { ($0, .timedOut) }
@@ -111,7 +118,7 @@ struct ArrivingBodyState {
   mutating func takeReady() -> Ready {
     var ready = Ready()
     if sender != nil, !isFull { swap(&ready.sender, &sender) }
-    if writer != nil, hasPiece { swap(&ready.writer, &writer) }
+    if writer != nil, hasPieces { swap(&ready.writer, &writer) }
     for index in readers.indices where isEnded || readers[index].position < receivedByteCount {
       guard let continuation = readers[index].continuation else { continue }
       ready.readers.append(continuation)
@@ -160,17 +167,17 @@ struct ArrivingBodyState {
     stopStoring()
   }
 
-  /// Whether the writing task need not wait: it has a piece to write, or its work ends.
-  private var hasPiece: Bool {
+  /// Whether the writing task need not wait: it has enough to write, or its work ends.
+  private var hasPieces: Bool {
     !isStoring || hasArrived || receivedByteCount - takenByteCount >= Self.writtenByteCount
   }
 
   /// Returns bytes to write; nil if all are taken, or storing has ended.
-  mutating func takePiece() -> Data? {
+  mutating func takePieces() -> [Data]? {
     guard isStoring, takenByteCount < receivedByteCount else { return nil }
-    let piece = chunks.bytes(from: takenByteCount, upTo: Self.writtenByteCount)
-    takenByteCount += piece.count
-    return piece
+    let byteCount = min(Self.writtenByteCount, receivedByteCount - takenByteCount)
+    defer { takenByteCount += byteCount }
+    return chunks.pieces(from: takenByteCount, upTo: byteCount)
   }
 
   /// Records how many bytes the destination can read.
@@ -238,19 +245,32 @@ struct ArrivingBodyState {
     if wasFirst { trim() }
   }
 
-  /// Begins a reader's wait. Returns when it ends without bytes; nil without a limit.
+  /// Begins a reader's wait. Returns when it ends without bytes, if the reader needs an alarm for that.
   mutating func beginWait(_ number: UInt64) -> ContinuousClock.Instant? {
     guard let index = index(of: number), readers[index].limits.isLimited else { return nil }
     // A reader that has asked the origin in vain continues its wait.
     if readers[index].waitsSince == nil { readers[index].waitsSince = .now }
-    return readers[index].waitEnd?.time
+    return readers[index].alarm == nil ? readers[index].waitEnd?.time : nil
+  }
+
+  /// Keeps the alarm of a reader until the reader leaves.
+  mutating func keep(_ alarm: Alarm, of number: UInt64) {
+    if let index = index(of: number) { readers[index].alarm = alarm }
+  }
+
+  /// Returns when a reader's alarm must go off again: not after the end of this wait, or of one that begins now.
+  func nextAlarm(of number: UInt64) -> ContinuousClock.Instant? {
+    guard let index = index(of: number) else { return nil }
+    let end = readers[index].waitEnd ?? readers[index].waitEnd(since: .now)
+    // A wait that is over ends with the continuation, which comes at once.
+    return end.map { max($0.time, .now + .milliseconds(1)) }
   }
 
   /// Stores the continuation of a reader that waits. Returns an error if it cannot wait, or its time is over.
   mutating func wait(_ number: UInt64, _ continuation: CheckedContinuation<Void, any Error>) -> (any Error)? {
     guard let index = index(of: number) else { return CancellationError() }
     readers[index].continuation = continuation
-    // The timer may have found no continuation.
+    // The alarm may have found no continuation.
     return endWait(number)?.error
   }
 

@@ -39,23 +39,23 @@ struct ChunkQueue {
     return offset == 0 ? chunks[index] : chunks[index].dropFirst(offset)
   }
 
-  /// Returns up to `limit` bytes from a position, which must be in memory.
-  func bytes(from position: Int, upTo limit: Int) -> Data {
-    var index = index(at: position)
-    var offset = position - positions[index]
-    var bytes = Data(capacity: min(limit, self.position + byteCount - position))
-    while index < chunks.count, bytes.count < limit {
-      bytes.append(chunks[index].dropFirst(offset).prefix(limit - bytes.count))
-      offset = 0
-      index += 1
+  /// Returns up to `limit` bytes from a position, which must be in memory, without copying them.
+  func pieces(from position: Int, upTo limit: Int) -> [Data] {
+    var pieces = [chunk(at: position).prefix(limit)]
+    var left = limit - pieces[0].count
+    for chunk in chunks[(index(at: position) + 1)...] where left > 0 {
+      pieces.append(chunk.prefix(left))
+      left -= pieces[pieces.count - 1].count
     }
-    return bytes
+    return pieces
   }
 
   /// Returns all bytes in memory.
   func joined() -> Data {
     if chunks.count - firstIndex == 1 { return chunks[firstIndex] }
-    return byteCount == 0 ? Data() : bytes(from: position, upTo: byteCount)
+    var bytes = Data(capacity: byteCount)
+    for chunk in chunks[firstIndex...] { bytes.append(chunk) }
+    return bytes
   }
 
   /// The index of the chunk that has a position.

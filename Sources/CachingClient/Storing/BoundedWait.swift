@@ -23,9 +23,9 @@ final class BoundedWait: Sendable {
 
   /// Suspends until ``end()`` is called or the limit has passed. Call this once.
   func wait(atMost limit: Duration) async {
-    let timer = Task {
-      do { try await Task.sleep(for: limit) } catch { return }
-      end()
+    let alarm = Alarm(at: .now + limit) {
+      self.end()
+      return nil
     }
     await withCheckedContinuation { continuation in
       let isOver = state.withLock { state in
@@ -34,6 +34,6 @@ final class BoundedWait: Sendable {
       }
       if isOver { continuation.resume() }
     }
-    timer.cancel()
+    alarm.cancel()
   }
 }

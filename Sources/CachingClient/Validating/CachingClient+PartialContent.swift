@@ -196,7 +196,7 @@ extension CachingClient {
   /// Writes a body to a destination. Returns false if the storage cannot store it.
   private func write(_ body: ResponseBodyStream, to destination: any BodyDestination) async throws -> Bool {
     for try await chunk in body {
-      guard await onBlockingThread({ destination.write(chunk) }) else { return false }
+      guard await onBlockingThread({ destination.write([chunk]) }) else { return false }
     }
     return await onBlockingThread { destination.complete() }
   }

@@ -44,6 +44,29 @@ struct MappedPages {
     return base - start
   }
 
+  /// Removes the aligned blocks that contain some bytes from the resident memory.
+  ///
+  /// - Parameter blockByteCount: A power of two, of at least a page.
+  func release(_ places: some Sequence<UnsafeRawBufferPointer>, inBlocksOf blockByteCount: Int) {
+    let mask = UInt(blockByteCount - 1)
+    var run: Range<UInt> = 0..<0
+    for place in places {
+      let start = UInt(bitPattern: place.baseAddress)
+      let blocks = start & ~mask..<(start + UInt(place.count) + mask) & ~mask
+      if (run.lowerBound...run.upperBound).contains(blocks.lowerBound) {
+        run = run.lowerBound..<max(run.upperBound, blocks.upperBound)
+      } else {
+        // For a shared mapping of a file this loses no data.
+        advise(run, MADV_DONTNEED)
+        run = blocks
+      }
+    }
+    advise(run, MADV_DONTNEED)
+  }
+
+  /// The kernel maps up to as many aligned bytes with a page that is read.
+  static let mappedAtOnceByteCount = 64 << 10
+
   /// Advises the kernel about the part of a range that is in the map.
   func advise(_ range: Range<UInt>, _ advice: CInt) {
     let (first, end) = (
@@ -99,6 +122,40 @@ extension LMDBEnvironment {
     guard let pages = MappedPages(of: self, transaction) else { return }
     // For a shared mapping of a file this loses no data.
     pages.advise(0..<UInt.max, MADV_DONTNEED)
+  }
+
+  /// Removes the pages of large values from this process's resident memory. They stay in the page cache.
+  ///
+  /// The kernel maps pages near a page that is read. So transactions that write large values map many of their pages.
+  ///
+  /// - Parameters:
+  ///   - values: Values in the map, each with pages of its own.
+  ///   - transaction: The transaction that found them.
+  public func releaseResidentPages(
+    of values: [UnsafeRawBufferPointer], in transaction: borrowing ReadTransaction
+  ) {
+    guard let pages = MappedPages(of: self, transaction) else { return }
+    pages.release(values, inBlocksOf: pageByteCount)
+  }
+
+  /// Removes the pages near the keys of large values from this process's resident memory, except near the last key,
+  /// whose page has more keys. They stay in the page cache.
+  ///
+  /// The kernel maps pages near a page that is read. So a walk through the keys of large values maps many pages.
+  ///
+  /// - Parameters:
+  ///   - keys: Keys in the map, in their order.
+  ///   - transaction: The transaction that found them.
+  public func releaseResidentPages(
+    near keys: [UnsafeRawBufferPointer], in transaction: borrowing ReadTransaction
+  ) {
+    func block(_ key: UnsafeRawBufferPointer) -> Int {
+      Int(bitPattern: key.baseAddress) / MappedPages.mappedAtOnceByteCount
+    }
+    guard let last = keys.last.map(block), keys.contains(where: { block($0) != last }),
+      let pages = MappedPages(of: self, transaction)
+    else { return }
+    pages.release(keys.filter { block($0) != last }, inBlocksOf: MappedPages.mappedAtOnceByteCount)
   }
 
   /// Copies large values by reading the data file, so that their pages are not mapped into this process.

@@ -1,3 +1,4 @@
+import CachingClient
 import Foundation
 import FoundationNetworking
 
@@ -7,15 +8,21 @@ import FoundationNetworking
 func withTimeLimit<Value: Sendable>(
   _ limit: Duration, _ operation: @escaping @Sendable () async throws -> Value
 ) async throws -> Value {
-  try await withThrowingTaskGroup { group in
-    group.addTask { try await operation() }
-    group.addTask {
-      try await Task.sleep(for: limit)
-      throw URLError(
-        .timedOut, "The load took longer than the session's timeoutIntervalForResource permits. Set a longer time.")
+  let task = Task { try await operation() }
+  let alarm = Alarm(at: .now + limit) {
+    task.cancel()
+    return nil
+  }
+  defer { alarm.cancel() }
+  do {
+    return try await withTaskCancellationHandler {
+      try await task.value
+    } onCancel: {
+      task.cancel()
     }
-    defer { group.cancelAll() }
-    guard let first = try await group.next() else { throw CancellationError() }
-    return first
+  } catch {
+    guard alarm.hasGoneOff else { throw error }
+    throw URLError(
+      .timedOut, "The load took longer than the session's timeoutIntervalForResource permits. Set a longer time.")
   }
 }

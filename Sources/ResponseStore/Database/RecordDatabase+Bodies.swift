@@ -16,6 +16,28 @@ extension RecordDatabase {
     return chunk
   }
 
+  /// Calls `body` with the number, the key and the bytes of each chunk in a range of a body, in order. All are in the
+  /// map, and valid until the transaction ends.
+  ///
+  /// - Returns: False if a chunk is missing or has a wrong size.
+  func forEachChunk(
+    _ indices: ClosedRange<Int>, of bodyID: UInt64, _ chunks: ChunkLayout, in transaction: borrowing ReadTransaction,
+    _ body: (_ index: Int, _ key: UnsafeRawBufferPointer, _ chunk: UnsafeRawBufferPointer) -> Void
+  ) throws(LMDBError) -> Bool {
+    try bodies.withCursor(in: transaction) { (cursor) throws(LMDBError) in
+      var isFound = try cursor.seek(to: ChunkKey(bodyID: bodyID, index: UInt32(truncatingIfNeeded: indices.lowerBound)))
+      for index in indices {
+        if isFound, index > indices.lowerBound { isFound = try cursor.next() }
+        guard isFound, let key = cursor.key, key.bodyID == bodyID, Int(key.index) == index else { return false }
+        let keyBytes = try cursor.withKey { (key) throws(LMDBError) in key.withUnsafeBytes { $0 } }
+        let chunk = try cursor.withValue { (chunk) throws(LMDBError) in chunk.withUnsafeBytes { $0 } }
+        guard chunk.count == chunks.range(index).count else { return false }
+        body(index, keyBytes, chunk)
+      }
+      return true
+    }
+  }
+
   /// Calls `body` with the number and the bytes of each chunk of a body, in order, and then with those of the rows of
   /// its table, until it returns false.
   func forEachChunk(

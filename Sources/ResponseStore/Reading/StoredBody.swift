@@ -65,15 +65,16 @@ extension Reader {
       : range
     do throws(LMDBError) {
       return try read { (transaction) throws(LMDBError) -> Data? in
-        var parts: [UnsafeRawBufferPointer] = []
-        for index in body.chunks.indices(of: copied) {
-          guard let chunk = try database.chunk(index, of: body.bodyID, body.chunks, in: transaction) else {
-            return nil
-          }
+        var (keys, parts): ([UnsafeRawBufferPointer], [UnsafeRawBufferPointer]) = ([], [])
+        let indices = body.chunks.indices(of: copied)
+        let isWhole = try database.forEachChunk(indices, of: body.bodyID, body.chunks, in: transaction) {
+          (index, key, chunk) in
           let start = body.chunks.range(index).lowerBound
           let part = copied.clamped(to: body.chunks.range(index))
+          keys.append(key)
           parts.append(UnsafeRawBufferPointer(rebasing: chunk[part.lowerBound - start..<part.upperBound - start]))
         }
+        guard isWhole else { return nil }
         guard let memory = malloc(copied.count) else { return nil }
         do throws(LMDBError) {
           try database.environment.copyFromFile(parts, to: memory, in: transaction)
@@ -81,6 +82,7 @@ extension Reader {
           free(memory)
           throw error
         }
+        database.environment.releaseResidentPages(near: keys, in: transaction)
         // Only now: for a few bytes, `Data` copies them and frees the memory at once.
         let copy = Data(bytesNoCopy: memory, count: copied.count, deallocator: .free)
         guard verifies else { return copy }

@@ -13,11 +13,15 @@ final class BodyWriter {
   private let database: RecordDatabase
   private let chunkByteCount: Int
   private var checksum = BodyChecksum()
-  /// The bytes that do not fill a chunk yet.
-  private var rest = Data()
+  /// The bytes that are not committed, in their order.
+  private var rest: [Data] = []
+  private var restByteCount = 0
   /// The numbers of committed chunks, and of committed rows of the ``BlockTable``.
   private var chunkCount = 0
   private var tableRowCount = 0
+  /// The number of chunks whose pages were released, and how many more there must be for the next time.
+  private var releasedChunkCount = 0
+  private static let releasedAtOnceCount = 128
   /// Set by the first transaction.
   private(set) var claim: BodyClaim?
 
@@ -37,14 +41,28 @@ final class BodyWriter {
     return try database.meta.contains(MetaKey.partial(claim.bodyID), in: transaction)
   }
 
-  /// Appends bytes, and commits the chunks that they complete. Pass at most about as many bytes as a batch has.
+  /// Appends the bytes of the pieces, and commits the chunks that they complete. Pass at most about as many bytes as a
+  /// batch has.
   ///
   /// - Returns: False if the body was revoked or deleted.
-  func append(_ bytes: Data) throws(LMDBError) -> Bool {
-    bytes.withUnsafeBytes { checksum.append($0) }
-    // Pieces of whole chunks are not copied.
-    if rest.isEmpty { rest = bytes } else { rest.append(bytes) }
-    return try commit(chunkSizes: Array(repeating: chunkByteCount, count: rest.count / chunkByteCount))
+  func append(_ pieces: [Data]) throws(LMDBError) -> Bool {
+    for piece in pieces {
+      piece.withUnsafeBytes { checksum.append($0) }
+      restByteCount += piece.count
+    }
+    rest += pieces
+    return try commit(chunkSizes: Array(repeating: chunkByteCount, count: restByteCount / chunkByteCount))
+  }
+
+  /// Forgets the first bytes of the rest, which are committed.
+  private func dropRest(_ byteCount: Int) {
+    restByteCount -= byteCount
+    var left = byteCount
+    while let first = rest.first, left >= first.count {
+      left -= first.count
+      rest.removeFirst()
+    }
+    if left > 0 { rest[0] = rest[0].dropFirst(left) }
   }
 
   /// Commits the last chunks and the rest of the ``BlockTable``.
@@ -107,10 +125,31 @@ final class BodyWriter {
     let byteCount = chunkSizes.reduce(0, +)
     chunkCount += chunkSizes.count
     tableRowCount += rowCount
-    rest = Data(rest.dropFirst(byteCount))
+    dropRest(byteCount)
     _ = checksum.takeBlocks(min(rowCount * BlockTable.blockCountPerRow, checksum.blocks.count))
     database.bodiesInProgress.add(byteCount, to: claim.bodyID)
+    releaseResidentPages()
     return true
+  }
+
+  /// Releases the pages of chunks that the kernel maps with pages of the tree when a transaction reads these.
+  private func releaseResidentPages() {
+    guard chunkCount - releasedChunkCount >= Self.releasedAtOnceCount else { return }
+    do throws(LMDBError) {
+      try database.environment.read { (transaction) throws(LMDBError) in
+        guard let part = writtenPart else { return }
+        var chunks: [UnsafeRawBufferPointer] = []
+        _ = try database.forEachChunk(
+          releasedChunkCount...chunkCount - 1, of: part.bodyID, part.chunks, in: transaction
+        ) { (_, _, chunk) in
+          chunks.append(chunk)
+        }
+        database.environment.releaseResidentPages(of: chunks, in: transaction)
+      }
+    } catch {
+      // It is only about memory. A failure that lasts ends the next commit.
+    }
+    releasedChunkCount = chunkCount
   }
 
   private func beginIfNeeded(in transaction: borrowing WriteTransaction) throws(LMDBError) -> UInt64 {
@@ -126,15 +165,18 @@ final class BodyWriter {
   private func putChunks(
     _ sizes: [Int], bodyID: UInt64, in transaction: borrowing WriteTransaction
   ) throws(LMDBError) {
-    var offset = 0
-    for (index, size) in sizes.enumerated() {
-      let key = ChunkKey(bodyID: bodyID, index: UInt32(chunkCount + index))
+    var (index, offset) = (0, 0)
+    for (chunk, size) in sizes.enumerated() {
+      let key = ChunkKey(bodyID: bodyID, index: UInt32(chunkCount + chunk))
       try database.bodies.reserve(byteCount: size, for: key, in: transaction, mode: .append) { destination in
-        rest.withUnsafeBytes { source in
-          destination.copyMemory(from: UnsafeRawBufferPointer(rebasing: source[offset..<offset + size]))
+        var filled = 0
+        while filled < size {
+          let part = rest[index].dropFirst(offset).prefix(size - filled)
+          part.copyBytes(to: UnsafeMutableRawBufferPointer(rebasing: destination[filled...]))
+          (filled, offset) = (filled + part.count, offset + part.count)
+          if offset == rest[index].count { (index, offset) = (index + 1, 0) }
         }
       }
-      offset += size
     }
   }
 

@@ -31,19 +31,20 @@ package final class IncomingBody: @unchecked Sendable {
 
   private var context: StoreContext { store.context }
 
-  /// Appends bytes. Blocks while they are written.
+  /// Appends the bytes of the pieces, in their order. Blocks while they are written.
   ///
   /// - Returns: False if the body cannot be stored, also for all later calls. The disk is full or failing, or there is
   ///   no space for this body: all bodies in progress may take half of the capacity, and those that began earlier have
   ///   precedence.
-  package func write(_ bytes: Data) -> Bool {
+  package func write(_ pieces: [Data]) -> Bool {
+    let byteCount = pieces.reduce(0) { $0 + $1.count }
     guard !state.withLock({ $0.hasFailed }), context.isUsable, !context.isForked, !context.hasFailed,
-      context.database.makeWay(for: writer.claim, by: bytes.count, limit: store.space.maximumBodyByteCount)
+      context.database.makeWay(for: writer.claim, by: byteCount, limit: store.space.maximumBodyByteCount)
     else { return fail() }
     let isWritten = attempt { () throws(LMDBError) in
-      try writer.append(bytes) ? true : nil
+      try writer.append(pieces) ? true : nil
     } again: { () throws(LMDBError) in
-      try writer.append(Data()) ? true : nil
+      try writer.append([]) ? true : nil
     }
     guard isWritten != nil else { return fail() }
     state.withLock { $0.written = writer.writtenPart }

@@ -42,7 +42,7 @@ extension Writer {
       guard context.removals.effect(on: write) != .removed else { return nil }
       let part = rest.prefix(byteLimit)
       rest = rest.dropFirst(part.count)
-      guard try body.append(part) else { return nil }
+      guard try body.append([part]) else { return nil }
     }
     return try body.finish()?.location
   }

@@ -34,7 +34,7 @@ struct ArrivingBody {
   mutating func append(_ byteCount: Int) -> Bool {
     let piece = Data(rest.prefix(byteCount))
     rest = Data(rest.dropFirst(byteCount))
-    return body.write(piece) && (!isSent || body.complete())
+    return body.write([piece]) && (!isSent || body.complete())
   }
 
   /// Stores the response with the body, of which all was sent.

@@ -115,7 +115,7 @@ struct KillOneOfSeveral {
   private static func storeInPieces(in store: ResponseStore) {
     let body = store.makeIncomingBody()
     for _ in 0..<Int.random(in: 1...16) {
-      guard body.write(Data(repeating: 7, count: 100_000)) else { return }
+      guard body.write([Data(repeating: 7, count: 100_000)]) else { return }
       usleep(200)
     }
     guard body.complete() else { return }

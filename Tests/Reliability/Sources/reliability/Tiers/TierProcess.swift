@@ -196,7 +196,7 @@ final class TierProcess: Sendable {
     var rest = content.body(identity)[...]
     var isAccepted = true
     while isAccepted, !rest.isEmpty {
-      isAccepted = body.write(Data(rest.prefix(200_000)))
+      isAccepted = body.write([rest.prefix(200_000)])
       rest = rest.dropFirst(200_000)
       usleep(UInt32(random.below(40_000)))
     }
