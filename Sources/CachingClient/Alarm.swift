@@ -36,7 +36,7 @@ package final class Alarm: @unchecked Sendable {
   package var hasGoneOff: Bool { hasActed.load(ordering: .relaxed) }
 
   private func schedule(at time: ContinuousClock.Instant) {
-    let (seconds, attoseconds) = min(time - .now, .longest).components
+    let (seconds, attoseconds) = min(max(time - .now, .zero), .longest).components
     source.schedule(deadline: .now() + .nanoseconds(Int(seconds * 1_000_000_000 + attoseconds / 1_000_000_000)))
   }
 }

@@ -15,15 +15,20 @@ struct LargeBodyTests {
     let byteCount: Int
     static let chunkByteCount = 48_000
 
+    /// Repeats in the body, with a period that is no multiple of a chunk's size.
+    private static let block: Data = {
+      let words = (0..<131_071).map { (UInt64($0) &* 0x9E37_79B9_7F4A_7C15).bigEndian }
+      return words.withUnsafeBytes { Data($0) }
+    }()
+
     /// Returns bytes of the body.
     func bytes(_ range: Range<Int>) -> Data {
-      var bytes = Data(capacity: range.count + 8)
-      var word = range.lowerBound / 8
-      while bytes.count < range.count + 8 {
-        withUnsafeBytes(of: (UInt64(word) &* 0x9E37_79B9_7F4A_7C15).bigEndian) { bytes.append(contentsOf: $0) }
-        word += 1
+      var bytes = Data(capacity: range.count)
+      while bytes.count < range.count {
+        let start = (range.lowerBound + bytes.count) % Self.block.count
+        bytes.append(Self.block[start..<min(start + range.count - bytes.count, Self.block.count)])
       }
-      return bytes.dropFirst(range.lowerBound % 8).prefix(range.count)
+      return bytes
     }
 
     /// Returns a body that sends a range, and calls `pause` before each chunk with its position.
