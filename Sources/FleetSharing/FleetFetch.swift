@@ -218,19 +218,16 @@ struct FleetFetch: Sendable {
 final class HeldLock: Sendable {
   private let lock: SharedObjects.Lock
   private let objects: SharedObjects
-  private let renewal: Mutex<Task<Void, any Error>?>
+  private let renewal: Mutex<Alarm?>
 
   init(_ lock: SharedObjects.Lock, _ objects: SharedObjects) {
     self.lock = lock
     self.objects = objects
     let pause = min(objects.settings.fetchLockLease, .longest) * 3 / 10
     renewal = Mutex(
-      Task {
-        // Cancellation ends the sleep, and with it the renewals.
-        while true {
-          try await Task.sleep(for: pause)
-          await objects.renew(lock)
-        }
+      Alarm(at: .now + pause) {
+        Task { await objects.renew(lock) }
+        return .now + pause
       })
   }
 
@@ -246,8 +243,8 @@ final class HeldLock: Sendable {
 
   /// Ends the renewals, and returns the lock for the caller to release; nil if it was released or taken before.
   func take() -> SharedObjects.Lock? {
-    guard let task = renewal.withLock({ $0.take() }) else { return nil }
-    task.cancel()
+    guard let alarm = renewal.withLock({ $0.take() }) else { return nil }
+    alarm.cancel()
     return lock
   }
 }
