@@ -112,11 +112,11 @@ struct Evictor: Sendable {
     return evictedCount > 0
   }
 
-  /// Makes a transaction possible again after `MDB_MAP_FULL`. Returns false if nothing helped.
+  /// Makes a transaction possible again after `MDB_MAP_FULL`. Returns false if that failed.
   ///
   /// Clears stale readers, deletes orphaned chunks and waits a moment for slow readers. If that does not help, evicts a
-  /// share of the map in ever smaller transactions. Evicts nothing if half of the live pages were evicted
-  /// already: then a reader pins the freed pages, and evicting more would empty the store in vain.
+  /// share of the map in ever smaller transactions. Evicts nothing if less than half of the map is live: then the
+  /// freed pages are too new, or a reader pins them, and evicting more would empty the store in vain.
   func recoverFromMapFull() -> Bool {
     do throws(LMDBError) {
       try database.environment.clearStaleReaders()
@@ -129,7 +129,6 @@ struct Evictor: Sendable {
         return true
       }
       let target = max(start - max(budget.maximumLivePageCount / 32, 16), budget.maximumLivePageCount / 2)
-      guard start > target else { return false }
       var pageCount = budget.cautiousPageCount
       while case let live = try space.livePageCount(), live > target {
         if try deleteOrphanedChunks() { continue }

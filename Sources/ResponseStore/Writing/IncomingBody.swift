@@ -92,20 +92,24 @@ package final class IncomingBody: @unchecked Sendable {
     return false
   }
 
-  /// Runs `work`, and once more if the database was full and space could be freed. Nil if both fail.
+  /// Runs `work`, and `again` while the database is full and space can be freed. Nil if that fails.
+  ///
+  /// Several times, because other bodies may take the freed pages first, and readers may hold them.
   private func attempt<R>(_ work: () throws(LMDBError) -> R?, again: () throws(LMDBError) -> R?) -> R? {
-    do throws(LMDBError) {
-      return try work()
-    } catch {
+    for number in 0... {
       do throws(LMDBError) {
-        guard error.code == .mapFull, store.evictor.recoverFromMapFull() else { throw error }
-        return try again()
+        return try number == 0 ? work() : again()
       } catch {
+        let mayRecover = error.code == .mapFull && number < Self.maximumRecoveryCount
+        if mayRecover, store.evictor.recoverFromMapFull() { continue }
         store.writer.handleFailure(error)
         return nil
       }
     }
+    return nil
   }
+
+  private static let maximumRecoveryCount = 8
 }
 
 extension ResponseStore {
