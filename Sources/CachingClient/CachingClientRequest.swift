@@ -64,6 +64,9 @@ public struct CachingClientRequest: Sendable {
   /// a stored one. A stored body of more than 1 MiB is read in pieces in any case.
   public var readsBodyInPieces = false
 
+  /// Whether the caller has read a part of another response, and needs the rest.
+  var isForRest = false
+
   /// Whether the caller must receive the body as it arrives, although a cut may follow.
   ///
   /// The default is false: if a stale response may replace the response, the caller waits until the body is complete.

@@ -16,6 +16,9 @@ extension Rule {
   /// A removal or an invalidation revoked the store permit while the response was in flight.
   public static let invalidatedInFlight = Rule(
     "invalidated-in-flight", "9111 4.4", "the response was invalidated in flight")
+  /// The response to a later request for the URL was stored while this one was in flight.
+  public static let overtaken = Rule(
+    "overtaken", "9111 4", "the response to a later request was stored while this one was in flight")
   /// The caller's hook refused to store the response.
   public static let refusedByCaller = Rule("refused-by-caller", "9111 3", "the caller refused to store the response")
   /// An override of the request, or a rule, forbids storing the response.
@@ -42,7 +45,7 @@ extension Rule {
   package static let storageRefusals: [Rule] =
     refusals + [
       .bodyTooLarge, .recordTooLarge, .incompleteBody, .unprovenEnd, .eventStream, .invalidatedInFlight,
-      .refusedByCaller, .storingDisallowed, .redirectOfIgnoredParameter, .unseenCredentials, .otherHost,
+      .overtaken, .refusedByCaller, .storingDisallowed, .redirectOfIgnoredParameter, .unseenCredentials, .otherHost,
       .requestWithContent, .contentNotKeyed, .memoryOnly, .writeDropped, .storeTooSlow,
     ]
 }

@@ -520,6 +520,35 @@ struct LargeBodyTests {
     }
   }
 
+  @Test("A cut transfer leaves a response alone that was stored while it arrived", arguments: ["\"1\"", "\"2\""])
+  func cutAfterNewer(tag: String) async throws {
+    try await withCache { _, client, content in
+      let gate = Gate()
+      let transport = ScriptedTransport { _, number in
+        let body = content.stream { position in
+          guard number == 1, position >= 3_000_000 else { return }
+          try await gate.pass()
+          throw Unreachable()
+        }
+        return IncomingResponse(
+          head: ResponseHead(
+            status: 200,
+            fields: [
+              "Cache-Control": "max-age=600", "ETag": number == 1 ? "\"1\"" : tag,
+              "Content-Length": "\(content.byteCount)",
+            ]), body: body)
+      }
+      let first = try await client.respond(to: request(), over: transport)
+      let second = try await client.respond(to: request(["Cache-Control": "no-cache"]), over: transport)
+      #expect(try await content.check(second.body) == content.byteCount)
+      gate.open()
+      await #expect(throws: Unreachable.self) { _ = try await content.check(first.body) }
+      let hit = try #require(client.storedResponse(to: request()))
+      #expect(hit.head.fields["ETag"] == tag)
+      #expect(try await content.check(hit.body) == content.byteCount)
+    }
+  }
+
   // MARK: The capacity
 
   @Test("Of ten transfers of more than the capacity together, as many are stored as fit, within 110% of it")

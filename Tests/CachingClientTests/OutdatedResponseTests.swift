@@ -129,4 +129,37 @@ struct OutdatedResponseTests {
     #expect(transport.count == 1)
     #expect(fixture.storage.entryCount == 0)
   }
+
+  // Guarantee: of two responses of one variant, that to the later request is stored last.
+  //
+  //   request 1            | request 2
+  //   ---------------------+-----------------------
+  //   sends; gate          |
+  //                        | sends, stores "new"
+  //   receives "old"       |
+  @Test("A response that arrives after the one to a later request is not stored")
+  func overtaken() async throws {
+    let fixture = Fixture()
+    let gate = Gate()
+    let transport = ScriptedTransport { request, number in
+      if number == 1 { try await gate.pass() }
+      let variant = request.head.fields["Accept-Language"] ?? ""
+      return fixture.ok(number == 1 ? "old" : "new \(variant)", fresh, ("Vary", "Accept-Language"))
+    }
+    async let first = fixture.client.respond(to: get(), over: transport)
+    await until { transport.count == 1 }
+    // A response of another variant does not prevent that the first one is stored.
+    for language in ["de", ""] {
+      let fields: HeaderFields =
+        language.isEmpty ? ["Cache-Control": "no-cache"] : ["Accept-Language": language, "Cache-Control": "no-cache"]
+      let response = try await fixture.client.respond(to: get("http://example.com/a", fields), over: transport)
+      #expect(try await response.text() == "new \(language)")
+      #expect(response.storage == .stored)
+    }
+    gate.open()
+    #expect(try await first.text() == "old")
+    #expect(try await first.storageRefusal == .overtaken)
+    #expect(try await fixture.client.respond(to: get(), over: transport).text() == "new ")
+    #expect(transport.count == 3)
+  }
 }

@@ -92,6 +92,49 @@ struct SlowOriginTests {
     #expect(try await fixture.client.respond(to: get(), over: transport).text() == "new")
   }
 
+  @Test("After a request that is never answered, the next one after the hold-off asks the origin")
+  func oneHang() async throws {
+    let fixture = try await staleFixture { $0.holdOff = .milliseconds(1)...(.seconds(600)) }
+    let gate = Gate()
+    let transport = ScriptedTransport { _, number in
+      if number == 1 {
+        try await gate.pass()
+        throw Unreachable()
+      }
+      return fixture.ok("new", fresh)
+    }
+    #expect(try await fixture.client.respond(to: get(), over: transport).reason == .staleAfter)
+    try await Task.sleep(for: .milliseconds(2))
+    #expect(try await fixture.client.respond(to: get(), over: transport).text() == "new")
+    // The end of the first request is no further failure.
+    gate.open()
+    await fixture.client.finishBackgroundWork()
+    fixture.clock.advance(by: 70)
+    #expect(try await fixture.client.respond(to: get(), over: transport).source == .miss)
+    #expect(transport.count == 3)
+  }
+
+  @Test("A request that joins a fetch which has not been answered for too long gets the stale response at once")
+  func lateFollower() async throws {
+    let fixture = try await staleFixture {
+      $0.staleAfter = .zero
+      $0.holdOff = nil
+      // A request whose time were not noticed would wait forever.
+      $0.coalescingTimeout = nil
+    }
+    let gate = Gate()
+    let transport = ScriptedTransport { _, _ in
+      try await gate.pass()
+      return fixture.ok("new", fresh)
+    }
+    for _ in 0..<300 {
+      #expect(try await fixture.client.respond(to: get(), over: transport).reason == .staleAfter)
+    }
+    #expect(transport.count == 1)
+    gate.open()
+    await fixture.client.finishBackgroundWork()
+  }
+
   @Test("A purge while the origin hangs: no stale response afterwards, and the late one is not stored")
   func purgeDuringHang() async throws {
     let fixture = try await staleFixture { $0.staleAfter = .seconds(3600) }

@@ -88,7 +88,8 @@ struct StalledTransferTests {
       #expect(transport.count == 2)
       gate.open()
       #expect(try await content.check(leader.body) == content.byteCount)
-      #expect(leader.storage == .stored)
+      // The follower's request is later.
+      #expect(leader.storageRefusal == .overtaken)
     }
   }
 
@@ -110,6 +111,34 @@ struct StalledTransferTests {
     gate.open()
     #expect(try await content.check(leader.body) == content.byteCount)
     #expect(transport.count == 2)
+  }
+
+  @Test("The readers of a transfer that is cut share one request for the rest", arguments: [false, true])
+  func cut(isAlwaysCut: Bool) async throws {
+    let fixture = Fixture(maximumBodyByteCount: 16 << 20)
+    let gate = Gate()
+    let transport = ScriptedTransport { _, number in
+      let isCut = number == 1 || isAlwaysCut
+      let body = content.stream { position in
+        guard isCut, position >= 100_000 else { return }
+        if number == 1 { try await gate.pass() }
+        throw Unreachable()
+      }
+      return response(body, tag: "\"1\"")
+    }
+    let leader = try await fixture.client.respond(to: request(), over: transport)
+    var followers: [ResponseBodyStream] = []
+    for _ in 0..<8 { followers.append(try await fixture.client.respond(to: request(), over: transport).body) }
+    gate.open()
+    await #expect(throws: Unreachable.self) { _ = try await content.check(leader.body) }
+    let results = await withTaskGroup { group in
+      for body in followers { group.addTask { try? await content.check(body) } }
+      return await group.reduce(into: []) { $0.append($1) }
+    }
+    #expect(results == Array(repeating: isAlwaysCut ? nil : content.byteCount, count: 8))
+    // If the others join late, the stored response serves them, or they ask for themselves.
+    #expect(transport.count == 2 || isAlwaysCut)
+    #expect(transport.count <= 9)
   }
 
   @Test("A reader that cannot get the rest itself goes on reading the transfer", arguments: [true, false])

@@ -85,6 +85,26 @@ struct IncomingBodyTests {
     #expect(fixture.store.statistics.unfinishedBodyCount == 0)
   }
 
+  @Test("An update of a response whose body has just arrived is kept")
+  func update() throws {
+    let fixture = try StoreFixture(capacity: 64 << 20)
+    let incoming = fixture.store.makeIncomingBody()
+    #expect(write(Self.body, to: incoming) && incoming.complete())
+    #expect(store(incoming, in: fixture) == .stored)
+    let key = fixture.key(Self.url)
+    let stored = try #require(fixture.store.lookup(key, leavingBodiesBeyond: 0) { _ in true })
+    var fields = stored.fields
+    fields["X-Updated"] = "1"
+    #expect(fixture.store.update(stored, fields: fields, freshness: stored.freshness))
+    for step in 0..<3 {
+      #expect(fixture.store.lookup(key) { _ in true }?.fields["X-Updated"] == "1", "\(step)")
+      #expect(fixture.body(Self.url) == Self.body, "\(step)")
+      if step == 0 { fixture.drain() }
+      if step == 1 { try fixture.reopen() }
+    }
+    #expect(fixture.store.statistics.unfinishedBodyCount == 0)
+  }
+
   @Test("A removal while the body arrives covers it; a reader has its bytes until then")
   func removed() throws {
     let fixture = try StoreFixture(capacity: 64 << 20)

@@ -31,8 +31,7 @@ extension CachingClient {
       fetch.answerLeader(at: time) {
         self.staleResponse(plan, after: .status(504), isRemoved: fetch.permit.isRemoved, because: .staleAfter)
       } whenReleased: { fetch in
-        self.counters.activity.add(1, .staleAfter)
-        self.recordFailure(.status(504), plan, in: fetch)
+        self.recordUnanswered(plan, in: fetch)
         self.inFlightFetches.continueInBackground(fetch)
       }
     }
@@ -98,8 +97,7 @@ extension CachingClient {
       let response = staleResponse(
         plan, after: .status(504), isRemoved: fetch.permit.isRemoved, because: .staleAfter)
       guard let response else { return .lookAgain }
-      counters.activity.add(1, .staleAfter)
-      recordFailure(.status(504), plan, in: fetch)
+      recordUnanswered(plan, in: fetch)
       return .response(response)
     case .abandoned: return .lookAgain
     }
@@ -143,11 +141,9 @@ extension CachingClient {
     if deadline == nil, let limit { deadline = .now + limit }
     // The request needs the other half of its time for its own fetch.
     let wait = [limit.map { $0 / 2 }, options.coalescingTimeout].compactMap { $0 }.min().map { min($0, .longest) }
-    let watch = wait.map { fetch.watch(number, until: min(deadline ?? .now + $0, .now + $0), limit: $0) }
-    let release = staleTime(plan, of: fetch).map { fetch.releaseFollower(number, at: $0) }
+    var alarms: [Alarm?] = []
     defer {
-      watch?.cancel()
-      release?.cancel()
+      for alarm in alarms { alarm?.cancel() }
       if let limit, fetch.lastProgress != seen { deadline = .now + limit }
     }
     let readsAlong = plan.request.receivesBodyAsItArrives || plan.request.readsBodyInPieces
@@ -157,6 +153,11 @@ extension CachingClient {
       // Count the request only now: from here on the fetch continues for it, even if the leader is cancelled.
       counters.waiting.count()
       isCounted = true
+      // An alarm that goes off before would find no follower.
+      alarms = [
+        wait.map { fetch.watch(number, until: min(deadline ?? .now + $0, .now + $0), limit: $0) },
+        staleTime(plan, of: fetch).map { fetch.releaseFollower(number, at: $0) },
+      ]
     }
   }
 }

@@ -68,6 +68,8 @@ final class InFlightFetch: Sendable {
       return body.arriving
     }
     var isCancelled = false
+    /// The keys under which responses to later requests were stored, and their variants.
+    var stored: [(key: RequestKey, vary: VaryKey)] = []
     /// Whether the fetch continues although no caller waits for it.
     var isBackground: Bool
 
@@ -89,18 +91,22 @@ final class InFlightFetch: Sendable {
   let storageReport = StorageReport()
   /// A time before the request was sent.
   let startedAt = BootClock.now
+  /// Whether the fetch is a POST, whose response may be newer than its request.
+  let isChange: Bool
   /// Whether the fetch began without a caller.
   private let beganInBackground: Bool
   private let state: Mutex<State>
 
   init(
-    key: RequestKey, identity: RequestKey, coalescingKey: CoalescingKey?, permit: StorePermit, isBackground: Bool
+    key: RequestKey, identity: RequestKey, coalescingKey: CoalescingKey?, permit: StorePermit, isBackground: Bool,
+    isChange: Bool = false
   ) {
     self.key = key
     self.identity = identity
     self.permit = permit
     self.coalescingKey = coalescingKey
     beganInBackground = isBackground
+    self.isChange = isChange
     state = Mutex(State(hasLeader: !isBackground, isBackground: isBackground))
   }
 
@@ -114,8 +120,10 @@ final class InFlightFetch: Sendable {
     progress.store(BootClock.now, ordering: .relaxed)
   }
 
-  /// Whether the head has arrived, and nothing since then for this time.
-  func hasStalled(for limit: Duration) -> Bool { timeSinceProgress.map { $0 >= limit } ?? false }
+  /// Whether nothing has arrived for this time.
+  func hasStalled(for limit: Duration) -> Bool {
+    .nanoseconds(Int64(clamping: BootClock.now &- max(lastProgress, startedAt))) >= limit
+  }
 
   /// The time since the fetch last made progress; nil before the head of the response has arrived.
   private var timeSinceProgress: Duration? {
@@ -333,15 +341,33 @@ final class InFlightFetch: Sendable {
   }
 
   private func timeOutLeader() {
-    let leader = state.withLock { state in
-      // Without a waiting leader the head has arrived, and the body is being read.
-      if state.leader != nil { state.hasLeader = false }
+    let leader = state.withLock { state -> CheckedContinuation<any Sendable, any Error>? in
+      guard state.hasLeader, !state.isDelivered else { return nil }
+      state.isDelivered = true
+      state.hasLeader = false
+      if state.leader == nil { state.response = .failure(CachingClientError.timedOut) }
       return state.takeLeader()
     }
-    guard let leader else { return }
-    leader.resume(throwing: CachingClientError.timedOut)
+    leader?.resume(throwing: CachingClientError.timedOut)
     cancelIfUnobserved()
   }
+
+  /// Whether a response of this variant to a later request was stored under the key in the meantime.
+  func isOvertaken(at key: RequestKey?, _ vary: VaryKey) -> Bool {
+    state.withLock { $0.stored.contains { $0.key == key && $0.vary == vary } }
+  }
+
+  /// Records that a response to a later request was stored.
+  func noteOvertaken(at key: RequestKey, _ vary: VaryKey) {
+    state.withLock { state in
+      if !state.stored.contains(where: { $0.key == key && $0.vary == vary }) { state.stored.append((key, vary)) }
+    }
+  }
+
+  private let hasCountedFailure = Atomic(false)
+
+  /// Returns true the first time. A fetch that does not respond in time, and then fails, counts as one failure.
+  func countFailure() -> Bool { !hasCountedFailure.exchange(true, ordering: .relaxed) }
 
   /// Records the head of a shareable response, and releases the followers that cannot use it.
   func releaseFollowers(notServedBy head: CacheableResponse) {

@@ -90,7 +90,7 @@ final class InFlightFetches: Sendable {
   func startUnshared(
     _ key: RequestKey, identity: RequestKey? = nil, since token: RemovalToken, isChange: Bool = false
   ) -> InFlightFetch {
-    let made = makeFetch(key, identity: identity ?? key, coalescingKey: nil, since: token)
+    let made = makeFetch(key, identity: identity ?? key, coalescingKey: nil, since: token, isChange: isChange)
     state.withLock { state in
       state.add(made)
       if isChange { state.unanswered.insert(ObjectIdentifier(made)) }
@@ -129,11 +129,11 @@ final class InFlightFetches: Sendable {
 
   private func makeFetch(
     _ key: RequestKey, identity: RequestKey, coalescingKey: CoalescingKey?, since token: RemovalToken,
-    isBackground: Bool = false
+    isBackground: Bool = false, isChange: Bool = false
   ) -> InFlightFetch {
     InFlightFetch(
       key: key, identity: identity, coalescingKey: coalescingKey, permit: makePermit(key, token),
-      isBackground: isBackground)
+      isBackground: isBackground, isChange: isChange)
   }
 
   /// Returns the key narrowed to the request's variant, and the field names by which variants are known to differ.
@@ -204,11 +204,18 @@ final class InFlightFetches: Sendable {
   }
 
   /// Removes a fetch that has ended and stored its response.
-  func finish(_ fetch: InFlightFetch) {
+  ///
+  /// - Parameter response: The key of the response and its variant. Those of fetches that began before are not stored
+  ///   in its place, because they may be older. Nil if they may be.
+  func finish(_ fetch: InFlightFetch, storedAs response: (key: RequestKey, vary: VaryKey)? = nil) {
     state.withLock { state in
       state.remove(fetch)
       state.noteEnd(of: fetch.identity, number: ended.load(ordering: .relaxed))
       ended.wrappingAdd(1, ordering: .acquiringAndReleasing)
+      guard let response, let others = state.byKey[fetch.key] else { return }
+      for other in others.all where other.startedAt < fetch.startedAt && !other.isChange {
+        other.noteOvertaken(at: response.key, response.vary)
+      }
     }
   }
 

@@ -26,10 +26,17 @@ extension CachingClient {
     return response
   }
 
+  /// Records that the origin has not responded in time. The next request after the hold-off asks the origin again.
+  func recordUnanswered(_ plan: Plan, in fetch: InFlightFetch) {
+    counters.activity.add(1, .staleAfter)
+    recordFailure(.status(504), plan, in: fetch)
+    if options.holdOff != nil { inFlightFetches.close(fetch) }
+  }
+
   /// Records a failure of the origin, if a stale response may be served because of it.
   func recordFailure(_ failure: StaleOnError.Failure, _ plan: Plan, in fetch: InFlightFetch) {
     guard let range = options.holdOff,
-      fetch.isBackground || plan.staleOnError?.mayServe(after: failure, now: clock()) == true
+      fetch.isBackground || plan.staleOnError?.mayServe(after: failure, now: clock()) == true, fetch.countFailure()
     else { return }
     // A 500 may concern one user, or the content of one query. The other failures are those of the server.
     let key = failure == .status(500) ? FailingOrigins.Key.requests(plan.coalescingKey) : .url(plan.key)

@@ -203,31 +203,33 @@ extension CachingClient {
     over transport: some Transport, if mayRecover: @escaping @Sendable (any Error) -> Bool
   ) -> ResponseBodyStream {
     // The fetch is weak, because a reader may keep the body longer than it lasts.
-    body.replacedIfItFails { [weak fetch] error, receivedByteCount in
+    body.replacedIfItFails { [weak fetch, isFollower = fetch != nil] error, receivedByteCount in
       switch error {
       case ArrivingBodyError.timedOut: throw CachingClientError.timedOut
       case ArrivingBodyError.stalled(let deadline):
         if let fetch { self.inFlightFetches.close(fetch) }
-        return try await self.rest(ofStalled: head, after: receivedByteCount, plan, over: transport, until: deadline)
+        return try await self.rest(ofShared: head, after: receivedByteCount, plan, over: transport, until: deadline)
       default: break
       }
       guard mayRecover(error) else { throw error }
       let lost = error is ArrivingBodyError ? CachingClientError.storedBodyLost : error
-      guard let rest = try await self.rest(of: head, after: receivedByteCount, plan, over: transport) else {
-        throw lost
-      }
+      let rest =
+        isFollower
+        ? try await self.rest(ofShared: head, after: receivedByteCount, plan, over: transport, until: nil)
+        : try await self.rest(of: head, after: receivedByteCount, plan, over: transport)
+      guard let rest else { throw lost }
       return rest
     }
   }
 
-  /// Returns the rest of a body that no longer arrives, from another response; `nil` to wait on for the body, which may
-  /// still arrive.
+  /// Returns the rest of a body that no longer arrives for those who read it along, from another response; `nil` if
+  /// there is none, so that they wait on for a body that may still arrive.
   ///
   /// The request begins again, so that one of the readers of the body fetches, and the others join it.
   ///
   /// - Parameter deadline: When the reader times out, unless the head of the other response has arrived; nil for never.
   private func rest(
-    ofStalled head: CacheableResponse, after receivedByteCount: Int, _ plan: Plan, over transport: some Transport,
+    ofShared head: CacheableResponse, after receivedByteCount: Int, _ plan: Plan, over transport: some Transport,
     until deadline: ContinuousClock.Instant?
   ) async throws -> ResponseBodyStream? {
     // The same as itself only with a strong validator.
@@ -235,7 +237,9 @@ extension CachingClient {
     do {
       return try await withThrowingTaskGroup { group in
         group.addTask { () -> ResponseBodyStream? in
-          let other = try await self.respondAgain(to: plan.request, over: transport)
+          var request = plan.request
+          request.isForRest = true
+          let other = try await self.respondAgain(to: request, over: transport)
           guard self.isSame(other.head, as: head, after: receivedByteCount),
             other.isContentDecoded == head.freshness.isOfDecodedContent(head.fields)
           else { return nil }

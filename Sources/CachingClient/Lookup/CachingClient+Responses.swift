@@ -116,7 +116,10 @@ extension CachingClient {
     let age = head.freshness.wholeAge(at: clock())
     return Response(
       status: head.status,
-      body: recovering(body, of: head, from: fetch, plan, over: transport) { !($0 is CancellationError) },
+      // Otherwise those who read along would ask one after the other if each transfer is cut.
+      body: recovering(body, of: head, from: fetch, plan, over: transport) { [isForRest = plan.request.isForRest] in
+        !isForRest && !($0 is CancellationError)
+      },
       source: .coalesced, age: age, reason: .coalesced, entry: nil,
       content: .given(
         ResponseForm.whole.fields(of: head, age: age), fetch.storageReport,

@@ -8,8 +8,8 @@ public import FoundationEssentials
 /// ``write(_:)`` and ``complete()`` are called one at a time, on a thread that may block. The other members are called
 /// by any thread.
 public protocol BodyDestination: AnyObject, Sendable {
-  /// Appends the bytes of the pieces, in their order. Blocks while they are written. Returns false if the body cannot be
-  /// stored; no more is written then.
+  /// Appends the bytes of the pieces, in their order. Blocks while they are written. Returns false if the body cannot
+  /// be stored; no more is written then.
   func write(_ pieces: [Data]) -> Bool
 
   /// Writes what is left. Blocks. Returns false if the body cannot be stored.

@@ -161,9 +161,10 @@ extension CachingClient {
     guard let willStore = plan.request.willStore else {
       let key = storeProposal(proposal, plan, in: fetch)
       if let cleanUp = cleanUp(after: proposal, plan, storedAt: key, in: fetch) { await cleanUp() }
-      inFlightFetches.finish(fetch)
       let isInvalidated = fetch.storageReport.isInvalidated
-      share(proposal, in: fetch, isRevoked: isInvalidated)
+      let isNewest = !isInvalidated && !proposal.freshness.flags.contains(.incomplete)
+      inFlightFetches.finish(fetch, storedAs: isNewest ? key.map { ($0, proposal.vary) } : nil)
+      share(proposal, in: fetch, isRevoked: isInvalidated || fetch.storageReport.outcome == .notStored(.overtaken))
       return key != nil && !isInvalidated
     }
     inFlightFetches.detach(fetch)
@@ -208,6 +209,10 @@ extension CachingClient {
     proposal.removalToken = fetch.permit.token
     guard !isRevoked, let destination = destination(of: proposal, plan) else {
       refuse(.invalidatedInFlight, plan.request, fetch)
+      return nil
+    }
+    guard !fetch.isOvertaken(at: destination.key, proposal.vary) else {
+      refuse(.overtaken, plan.request, fetch)
       return nil
     }
     // A removal of an equivalent URL by another process does not revoke the permit, whose token is moved past it.

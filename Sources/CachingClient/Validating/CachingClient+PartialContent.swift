@@ -205,8 +205,10 @@ extension CachingClient {
   func part(
     of proposal: ProposedResponse, receivedByteCount: Int, _ declared: DeclaredLength, _ plan: Plan
   ) -> ProposedResponse? {
+    // Another request may have stored a response since this one began.
+    let present = plan.request.key.flatMap { storage.lookup(plan.request, at: $0) }
     guard case .exactly(let length) = declared, proposal.status == 200,
-      plan.entry.map({ isReplaced($0, byPartOf: proposal, receivedByteCount) }) ?? true,
+      [plan.entry, present].allSatisfy({ $0.map { isReplaced($0, byPartOf: proposal, receivedByteCount) } ?? true }),
       let beginning = PartialContent.beginning(
         ofResponseWith: proposal.fields, proposal.freshness, byteCount: receivedByteCount, completeLength: length)
     else { return nil }

@@ -102,7 +102,7 @@ extension Reader {
       write.head.layout { head in
         StoredResponse(
           copying: head, rowID: write.rowID, removalSequence: write.removalSequence, hasOthers: true,
-          storedBody: storedBody)
+          storedBody: storedBody, pendingWrite: write)
       }
     }
     if let large, body.byteCount > large.limit { return record(StoredBody(body, in: large.store)) }

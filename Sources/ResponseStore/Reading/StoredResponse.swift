@@ -98,7 +98,10 @@ public struct StoredResponse: @unchecked Sendable, StoredResponseMetadata {
 
   /// The pending write that was looked up; nil for a record that was read from disk.
   var pendingWrite: PendingWrite? {
-    if case .pending(let write) = source { write } else { nil }
+    switch source {
+    case .pending(let write): write
+    case .copied(let copy): copy.pendingWrite
+    }
   }
 
   private var copy: Copy? {
@@ -121,7 +124,7 @@ public struct StoredResponse: @unchecked Sendable, StoredResponseMetadata {
   }
 
   func withBody<R>(_ body: (UnsafeRawBufferPointer) -> R) -> R {
-    if let write = pendingWrite { return write.withBody(body) }
+    if case .pending(let write) = source { return write.withBody(body) }
     // Get the address before the call. Otherwise the compiler retains the copy during the call.
     let bytes = copiedBody
     return withExtendedLifetime(self) { body(bytes) }
@@ -158,6 +161,8 @@ extension StoredResponse {
     let record: Record
     /// The body, if it stays in the store.
     let storedBody: StoredBody?
+    /// The pending write whose header was copied, because its body is in the store.
+    let pendingWrite: PendingWrite?
     /// The memory, if it is not that of the buffer's elements.
     let block: UnsafeMutableRawPointer?
   }
@@ -171,6 +176,7 @@ extension StoredResponse {
     // Use a pointer, because each access to the property `header` would be checked for exclusivity.
     var record: Record { withUnsafeMutablePointerToHeader { $0.pointee.record } }
     var storedBody: StoredBody? { withUnsafeMutablePointerToHeader { $0.pointee.storedBody } }
+    var pendingWrite: PendingWrite? { withUnsafeMutablePointerToHeader { $0.pointee.pendingWrite } }
     var memory: UnsafeMutableRawPointer {
       withUnsafeMutablePointers { $0.pointee.block ?? UnsafeMutableRawPointer($1) }
     }
@@ -201,10 +207,12 @@ extension StoredResponse {
 
   /// Copies a record with an inline body. The memory for another body is left uninitialized.
   ///
-  /// - Parameter storedBody: The body, if it stays in the store; only the header is copied then.
+  /// - Parameters:
+  ///   - storedBody: The body, if it stays in the store; only the header is copied then.
+  ///   - pendingWrite: The pending write of the record; nil if it was read from disk.
   init(
     copying record: RecordHeaderView, rowID: UInt64, removalSequence: UInt64, hasOthers: Bool,
-    storedBody: StoredBody? = nil
+    storedBody: StoredBody? = nil, pendingWrite: PendingWrite? = nil
   ) {
     let bodyByteCount = storedBody == nil ? record.bodyByteCount : 0
     let byteCount = record.raw.count
@@ -215,7 +223,8 @@ extension StoredResponse {
       CopyHeader(
         record: Record(
           rowID: rowID, removalSequence: removalSequence, hasOthers: hasOthers, byteCount: byteCount,
-          bodyOffset: bodyOffset, bodyByteCount: bodyByteCount), storedBody: storedBody, block: block)
+          bodyOffset: bodyOffset, bodyByteCount: bodyByteCount), storedBody: storedBody,
+        pendingWrite: pendingWrite, block: block)
     }
     // `create` returns an object of this class, but its static type is the superclass.
     let copy = unsafeDowncast(made, to: Copy.self)

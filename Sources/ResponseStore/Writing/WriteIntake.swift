@@ -219,9 +219,11 @@ struct WriteIntake: Sendable {
       guard newest.isSameRecord(as: write) else { return .refused }
       if let superseded, superseded.purpose == .insert {
         // The updated record has no row yet. Insert the update in its place. Removals by group then use the new fields,
-        // so check those that covered the old ones now. An update without the body cannot be inserted; it is of a
-        // record that has a row.
-        guard write.storedBody == nil, context.removals.effect(on: superseded) != .removed else { return .refused }
+        // so check those that covered the old ones now. An update without the body can be inserted only with the body
+        // that the queued write has in the store. Otherwise it is of a record that has a row.
+        guard write.storedBody == nil || write.storedBody?.bodyID == superseded.storedBody?.bodyID,
+          context.removals.effect(on: superseded) != .removed
+        else { return .refused }
         write.becomeRecord()
       }
     }
