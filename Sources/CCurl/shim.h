@@ -69,13 +69,13 @@ static inline CURLcode ccurl_set_note_receiver(CURL *easy, curl_debug_callback c
   return curl_easy_setopt(easy, CURLOPT_DEBUGFUNCTION, callback);
 }
 
+static inline CURLcode ccurl_set_progress_receiver(CURL *easy, curl_xferinfo_callback callback) {
+  return curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, callback);
+}
+
 /* curl_easy_getinfo, one function per result type. */
 
 static inline CURLcode ccurl_get_long(CURL *easy, CURLINFO info, long *value) {
-  return curl_easy_getinfo(easy, info, value);
-}
-
-static inline CURLcode ccurl_get_offset(CURL *easy, CURLINFO info, curl_off_t *value) {
   return curl_easy_getinfo(easy, info, value);
 }
 

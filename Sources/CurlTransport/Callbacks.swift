@@ -40,6 +40,13 @@ enum Callbacks {
     return 0
   }
 
+  /// The callback for `CURLOPT_XFERINFOFUNCTION`, which libcurl calls whenever it may have sent content.
+  static let progress: curl_xferinfo_callback = { user, _, _, _, sentByteCount in
+    let transfer = transfer(user)
+    if transfer.noteSent(byteCount: Int(sentByteCount)) { transfer.pool.noteSending(of: transfer) }
+    return 0
+  }
+
   /// The callback for `CURLOPT_OPENSOCKETFUNCTION`.
   ///
   /// Sockets that libcurl opens itself would be inherited by child processes.

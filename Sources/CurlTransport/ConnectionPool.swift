@@ -171,7 +171,7 @@ final class ConnectionPool: @unchecked Sendable {
   }
 
   private func endLate(at now: MonotonicTime) {
-    for id in schedule.takeLate(at: now, sentByteCount: { transfer($0).handle?.sentByteCount ?? 0 }) {
+    for id in schedule.takeLate(at: now) {
       let transfer = transfer(id)
       transfer.exchange.fail(transfer.timeoutError)
       end(transfer)
@@ -277,6 +277,11 @@ final class ConnectionPool: @unchecked Sendable {
   /// Records that a transfer has received data.
   func noteActivity(of transfer: Transfer) {
     if let id = transfer.id { schedule.noteActivity(of: id, at: clock.now) }
+  }
+
+  /// Records that a transfer has sent content.
+  func noteSending(of transfer: Transfer) {
+    if let id = transfer.id { schedule.noteSending(of: id, at: clock.now) }
   }
 
   /// Records that the response of a transfer is small.

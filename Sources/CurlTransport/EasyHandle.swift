@@ -42,13 +42,6 @@ final class EasyHandle {
   /// The `errno` of the present transfer. It may be from an address that failed.
   private var systemError: Int { long(CURLINFO_OS_ERRNO) }
 
-  /// The number of content bytes that the present transfer has sent.
-  var sentByteCount: Int {
-    var count: curl_off_t = 0
-    ccurl_get_offset(curl, CURLINFO_SIZE_UPLOAD_T, &count)
-    return Int(count)
-  }
-
   /// Returns the error for libcurl's code.
   func error(_ result: CURLcode) -> CurlTransportError {
     CurlTransportError(result, systemError: systemError, text: errorText)
@@ -81,6 +74,11 @@ final class EasyHandle {
     ccurl_set_receiver(curl, CURLOPT_HEADERFUNCTION, Callbacks.line)
     set(CURLOPT_DEBUGDATA, transferPointer)
     ccurl_set_note_receiver(curl, Callbacks.note)
+    if transfer.request.content?.isEmpty == false {
+      set(CURLOPT_XFERINFODATA, transferPointer)
+      ccurl_set_progress_receiver(curl, Callbacks.progress)
+      set(CURLOPT_NOPROGRESS, 0)
+    }
     set(CURLOPT_WRITEDATA, transferPointer)
     ccurl_set_receiver(curl, CURLOPT_WRITEFUNCTION, Callbacks.content)
     set(CURLOPT_OPENSOCKETDATA, transferPointer)

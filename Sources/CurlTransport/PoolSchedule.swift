@@ -18,7 +18,7 @@ struct PoolSchedule {
     case callLibrary
     /// Calls libcurl to examine the connections in progress.
     case examineConnecting
-    /// Ends the transfers that ``takeLate(at:sentByteCount:)`` returns.
+    /// Ends the transfers that ``takeLate(at:)`` returns.
     case endLate
     /// Publishes the held results, which ``takeResults(at:)`` then returns.
     case releaseHeld
@@ -56,8 +56,6 @@ struct PoolSchedule {
     var isActive = false
     /// Its index in the list of active transfers.
     var activeIndex = 0
-    /// The number of content bytes sent, when last checked.
-    var sentByteCount = 0
     /// Whether libcurl has no connection for it yet.
     var isConnecting = false
     /// Whether receiving is paused until the reader has taken bytes.
@@ -141,10 +139,7 @@ struct PoolSchedule {
   }
 
   /// Begins an attempt of an active transfer.
-  mutating func beginAttempt(of id: ID) {
-    transfers[id.index].sentByteCount = 0
-    setConnecting(id, true)
-  }
+  mutating func beginAttempt(of id: ID) { setConnecting(id, true) }
 
   /// Ends an attempt of a transfer that libcurl had.
   mutating func endAttempt(of id: ID) {
@@ -238,6 +233,9 @@ struct PoolSchedule {
     transfers[id.index].lastActivity = now
     touch(id)
   }
+
+  /// Records that a transfer has sent content.
+  mutating func noteSending(of id: ID, at now: MonotonicTime) { transfers[id.index].lastActivity = now }
 
   /// Records that a transfer has results to publish.
   private mutating func touch(_ id: ID) {
@@ -351,22 +349,13 @@ struct PoolSchedule {
   }
 
   /// Returns the transfers that have made no progress within their time limits.
-  ///
-  /// - Parameter sentByteCount: Returns the number of content bytes that an active transfer has sent, which libcurl
-  ///   does not report.
-  mutating func takeLate(at now: MonotonicTime, sentByteCount: (ID) -> Int) -> [ID] {
+  mutating func takeLate(at now: MonotonicTime) -> [ID] {
     var next = MonotonicTime.never
     var late: [ID] = []
     for index in transfers.indices {
       let transfer = transfers[index]
       guard transfer.isPresent, !transfer.isPaused else { continue }
-      var last = transfer.lastActivity
-      if transfer.isActive, case let count = sentByteCount(transfer.id), count > transfer.sentByteCount {
-        transfers[index].sentByteCount = count
-        transfers[index].lastActivity = now
-        last = now
-      }
-      let limit = last.advanced(by: transfer.timeout)
+      let limit = transfer.lastActivity.advanced(by: transfer.timeout)
       if limit <= now { late.append(transfer.id) } else { next = min(next, limit) }
     }
     // Limit the rate of checks, because many transfers may time out shortly after each other.

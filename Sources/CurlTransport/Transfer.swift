@@ -33,6 +33,8 @@ final class Transfer: @unchecked Sendable {
   private var isConnected = false
   /// The reason why this transfer stopped libcurl.
   private var failure: CurlTransportError?
+  /// The number of content bytes that this attempt has sent.
+  private var sentByteCount = 0
   /// Results that are not published yet.
   private var results = Exchange.RoundResults()
 
@@ -58,12 +60,22 @@ final class Transfer: @unchecked Sendable {
     self.handle = handle
     lacksDescriptor = false
     isConnected = false
+    sentByteCount = 0
     isRefusedByGuard = false
     tunnelHead = TunnelHead()
   }
 
   /// Records that this attempt has a connection.
   func noteConnected() { isConnected = true }
+
+  /// Records the number of content bytes that this attempt has sent.
+  ///
+  /// - Returns: Whether it has sent more than before.
+  func noteSent(byteCount: Int) -> Bool {
+    guard byteCount > sentByteCount else { return false }
+    sentByteCount = byteCount
+    return true
+  }
 
   /// Ends an attempt, and returns its handle, which the caller removes from libcurl.
   func endAttempt() -> EasyHandle? {

@@ -16,12 +16,20 @@ struct FlowTests {
   /// The maximum number of unread bytes: the pause limit and libcurl's last piece.
   private static let maximumUnreadByteCount = Exchange.pausingByteCount + (16 << 10)
 
+  /// Returns a transfer with a time limit of 60 seconds, which does not start.
+  private func transfer(
+    _ head: RequestHead, content: Data? = nil, over connections: ConnectionPoolHandle
+  ) throws -> Transfer {
+    let request = OutgoingRequest(head: head, body: content.map { .bytes($0) })
+    return Transfer(
+      try PreparedRequest(request, decodesContent: false), in: connections.pool, timeout: .seconds(60))
+  }
+
   /// Starts a request like `send`, and returns the exchange too, so that tests can inspect it.
   private func start(
     _ url: URL, over connections: ConnectionPoolHandle
   ) async throws -> (exchange: Exchange, content: Data?, reader: ResponseReader) {
-    let request = try PreparedRequest(OutgoingRequest(head: RequestHead(url: url)), decodesContent: false)
-    let transfer = Transfer(request, in: connections.pool, timeout: .seconds(60))
+    let transfer = try transfer(RequestHead(url: url), over: connections)
     let arrival = try await transfer.exchange.arrival { connections.post(.start(transfer)) }
     let reader = ResponseReader(transfer, over: connections, decoder: nil, received: Data())
     return (transfer.exchange, arrival.wholeContent, reader)
@@ -31,6 +39,34 @@ struct FlowTests {
     var configuration = CurlTransport.Configuration()
     configuration.proxy = .none
     return try ConnectionPoolHandle(configuration)
+  }
+
+  /// Runs `body` with an I/O thread whose time the test moves, so that no limit depends on the speed of this machine.
+  private func withSkippingClock(
+    _ body: (SkippingClock, IOThread, ConnectionPoolHandle) async throws -> Void
+  ) async throws {
+    let clock = SkippingClock()
+    let thread = try IOThread(clock: LoopClock { clock.now })
+    let end = Task {
+      await withCheckedContinuation { continuation in
+        Thread.detachNewThread {
+          thread.run()
+          continuation.resume()
+        }
+      }
+    }
+    do {
+      var configuration = CurlTransport.Configuration()
+      configuration.proxy = .none
+      try await body(clock, thread, ConnectionPoolHandle(configuration, on: thread))
+    }
+    thread.post(.stop)
+    await end.value
+  }
+
+  /// Wakes the I/O thread, which then checks the time limits.
+  private func wake(_ thread: IOThread, _ connections: ConnectionPoolHandle) throws {
+    thread.post(.cancel(try transfer(RequestHead(url: URL(string: "http://127.0.0.1/")!), over: connections)))
   }
 
   @Test("A slow reader pauses the transfer, and the number of unread bytes stays bounded")
@@ -231,40 +267,61 @@ struct FlowTests {
     try await withOrigin {
       $0.path == "/silent" ? Reply(200).held(at: gate) : Reply(200, [], body: Data(repeating: 120, count: 8 << 20))
     } _: { origin in
-      // The test moves the time of the I/O thread, so that no limit depends on the speed of this machine.
-      let clock = SkippingClock()
-      let thread = try IOThread(clock: LoopClock { clock.now })
-      let end = Task {
-        await withCheckedContinuation { continuation in
-          Thread.detachNewThread {
-            thread.run()
-            continuation.resume()
-          }
-        }
-      }
-      do {
-        var configuration = CurlTransport.Configuration()
-        configuration.proxy = .none
-        let connections = ConnectionPoolHandle(configuration, on: thread)
+      try await withSkippingClock { clock, thread, connections in
         let (exchange, _, reader) = try await start(origin.url("/"), over: connections)
         await wait { exchange.isPaused }
-        let request = OutgoingRequest(head: RequestHead(url: origin.url("/silent")))
-        let prepared = try PreparedRequest(request, decodesContent: false)
-        let silent = Transfer(prepared, in: connections.pool, timeout: .seconds(60))
+        let silent = try transfer(RequestHead(url: origin.url("/silent")), over: connections)
         let failure = Task { try await silent.exchange.arrival { connections.post(.start(silent)) } }
         await gate.waitForArrivals()
 
         clock.skip(.seconds(100))
-        // Any command wakes the I/O thread, which then checks both transfers.
-        thread.post(.cancel(Transfer(prepared, in: connections.pool, timeout: .seconds(60))))
+        try wake(thread, connections)
         let error = await #expect(throws: CurlTransportError.self) { try await failure.value }
         #expect(error?.code == .timedOut)
         var received = 0
         while let piece = try await reader.next() { received += piece.count }
         #expect(received == 8 << 20)
       }
-      thread.post(.stop)
-      await end.value
+    }
+  }
+
+  @Test("The time limit of a request with content counts from the sending, not from the first check after it")
+  func silentServerAfterContent() async throws {
+    let gate = Gate()
+    try await withOrigin { _ in
+      Reply(200).held(at: gate)
+    } _: { origin in
+      try await withSkippingClock { clock, thread, connections in
+        let head = RequestHead(method: "POST", url: origin.url())
+        let silent = try transfer(head, content: Data("hello".utf8), over: connections)
+        let failure = Task { try await silent.exchange.arrival { connections.post(.start(silent)) } }
+        await gate.waitForArrivals()
+        clock.skip(.seconds(61))
+        try wake(thread, connections)
+        let error = await #expect(throws: CurlTransportError.self) { try await failure.value }
+        #expect(error?.code == .timedOut)
+      }
+    }
+  }
+
+  @Test("Content that takes longer than the time limit is sent, because each part restarts the time")
+  func slowServer() async throws {
+    let server = try SilentListener()
+    // More than the buffers of the connection hold.
+    let partByteCount = 16 << 20
+    try await withSkippingClock { clock, thread, connections in
+      let head = RequestHead(method: "POST", url: server.url())
+      let slow = try transfer(head, content: Data(count: 2 * partByteCount), over: connections)
+      let arrival = Task { try await slow.exchange.arrival { connections.post(.start(slow)) } }
+      let connection = await server.accept()
+      for _ in 0..<2 {
+        clock.skip(.seconds(40))
+        try wake(thread, connections)
+        await connection.receive(partByteCount)
+      }
+      connection.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+      #expect(try await arrival.value.head.status == 200)
+      withExtendedLifetime(connection) {}
     }
   }
 

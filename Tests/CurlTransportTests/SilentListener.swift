@@ -49,8 +49,8 @@ final class SilentListener {
   func answer(_ bytes: [UInt8], waits: Bool = false) async {
     await withCheckedContinuation { continuation in
       DispatchQueue.global().async { [listener] in
-        let connection = accept(listener, nil, nil)
-        _ = send(connection, bytes, bytes.count, CInt(MSG_NOSIGNAL))
+        let connection = Glibc.accept(listener, nil, nil)
+        _ = Glibc.send(connection, bytes, bytes.count, CInt(MSG_NOSIGNAL))
         var received = [UInt8](repeating: 0, count: 1 << 10)
         while waits, recv(connection, &received, received.count, 0) > 0 {}
         close(connection)
@@ -59,11 +59,42 @@ final class SilentListener {
     }
   }
 
+  /// Accepts one connection, which is read as the caller wants.
+  func accept() async -> Connection {
+    await withCheckedContinuation { continuation in
+      DispatchQueue.global().async { [listener] in
+        continuation.resume(returning: Connection(Glibc.accept(listener, nil, nil)))
+      }
+    }
+  }
+
+  /// The server's end of a connection, which is closed with this object.
+  final class Connection: Sendable {
+    private let descriptor: CInt
+
+    fileprivate init(_ descriptor: CInt) { self.descriptor = descriptor }
+
+    deinit { close(descriptor) }
+
+    /// Waits for bytes, and drops them.
+    func receive(_ byteCount: Int) async {
+      await withCheckedContinuation { continuation in
+        DispatchQueue.global().async { [descriptor] in
+          var bytes = [UInt8](repeating: 0, count: byteCount)
+          _ = recv(descriptor, &bytes, byteCount, CInt(MSG_WAITALL))
+          continuation.resume()
+        }
+      }
+    }
+
+    func send(_ text: String) { _ = Glibc.send(descriptor, text, text.utf8.count, CInt(MSG_NOSIGNAL)) }
+  }
+
   /// Accepts one connection and waits for its first bytes, which stay unread until the connection is closed.
   func waitForBytes() async {
     await withCheckedContinuation { continuation in
       DispatchQueue.global().async { [listener] in
-        let connection = accept(listener, nil, nil)
+        let connection = Glibc.accept(listener, nil, nil)
         var state = pollfd(fd: connection, events: CShort(POLLIN), revents: 0)
         poll(&state, 1, -1)
         continuation.resume()
