@@ -59,8 +59,8 @@ struct PermissionTests {
     let commands = [
       "hmget", "hset", "hincrby", "hdel", "unlink", "xlen", "xrange", "xadd", "xtrim", "zcard", "zadd", "zrem",
       "zrange", "zrangebyscore", "hlen", "hget", "hgetall", "rpush", "pexpire", "time", "info",
-      // Those of shared responses, and of calls that wait for a purge.
-      "get", "set", "del", "pttl", "blpop",
+      // Those of the follower outside of scripts, of shared responses, and of calls that wait for a purge.
+      "xread", "get", "set", "del", "pttl", "blpop",
     ]
     for command in commands {
       try Self.setUser("-" + command, on: redis)
@@ -82,7 +82,7 @@ struct PermissionTests {
 
   @Test(
     "A machine that loses a permission loses its lease, says which command it lacks, and begins no epoch",
-    arguments: ["zcard", "hlen", "xadd"])
+    arguments: ["zcard", "hlen", "xadd", "xread"])
   func lostPermission(_ command: String) async throws {
     let fleet = try FleetFixture { $0.maximumSharedBodyByteCount = 0 }
     try Self.setUser(Self.rules, on: fleet.redis)

@@ -11,7 +11,8 @@ enum FleetScripts {
   /// The replication ID. It changes when a server that was a replica accepts writes again, maybe with older data.
   private static let replicationID = "(redis.call('INFO', 'replication'):match('master_replid:(%x+)') or '')"
 
-  /// Checks that the user may run the commands of the control scripts on their keys, and those of shared responses.
+  /// Checks that the user may run the commands of the control scripts on their keys, and those that are sent without a
+  /// script: those of the follower, of shared responses, and of calls that wait for a purge.
   ///
   /// This comes before everything else, in each script, because permissions can change at any time: a command that
   /// fails between two others would leave keys that do not fit together, and that would begin a new epoch.
@@ -23,7 +24,7 @@ enum FleetScripts {
     + permissionCheck(
       """
       {ctl, 0, 'unlink', 'get', 'del', 'pttl'}, {ctl, 1, 'hmget', 'hdel', 'set', 'pexpire'}, {ctl, 2, 'hset', 'hincrby'},
-      {log, 0, 'xlen', 'unlink'}, {log, 2, 'xrange', 'xtrim'}, {log, 3, 'xadd'},
+      {log, 0, 'xlen', 'unlink'}, {log, 1, 'xread', before = 'STREAMS'}, {log, 2, 'xrange', 'xtrim'}, {log, 3, 'xadd'},
       {acks, 0, 'zcard', 'unlink'}, {acks, 1, 'zrem'}, {acks, 2, 'zadd', 'zrange', 'zrangebyscore'},
       {seen, 0, 'hlen', 'hgetall', 'unlink'}, {seen, 1, 'hget', 'hdel'}, {seen, 2, 'hincrby'},
       {wait, 0, 'zcard', 'unlink'}, {wait, 1, 'zrem'}, {wait, 2, 'zadd', 'zrangebyscore'},
@@ -33,12 +34,14 @@ enum FleetScripts {
   /// Checks that the user may run commands. Redis's own error within a script does not always name the command.
   ///
   /// - Parameter commands: Lists in Lua, each of a key, or false for none, the minimum number of arguments after it,
-  ///   and names of commands. Some versions of Redis refuse to check a command with fewer arguments.
+  ///   names of commands, and the word before the key, if any. Some versions of Redis refuse to check a command with
+  ///   fewer arguments.
   private static func permissionCheck(_ commands: String) -> String {
     """
     if not redis.acl_check_cmd then return redis.error_reply('FEATURE redis.acl_check_cmd in scripts, since Redis 7.0') end
     for _, allowed in ipairs({\(commands)}) do
-      local words = {'', allowed[1] or nil}
+      local words = {'', allowed.before}
+      words[#words + 1] = allowed[1] or nil
       for _ = 1, allowed[2] do words[#words + 1] = '0' end
       for i = 3, #allowed do
         words[1] = allowed[i]
