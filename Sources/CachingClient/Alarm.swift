@@ -16,7 +16,8 @@ package final class Alarm: @unchecked Sendable {
 
   /// Sets an alarm.
   ///
-  /// - Parameter action: Returns when to act again; nil for never. Called without locks held, on any thread.
+  /// - Parameter action: Returns when to act again; nil for never. Called without locks held. It must not block:
+  ///   all alarms share one queue.
   package init(at time: ContinuousClock.Instant, _ action: @escaping @Sendable () -> ContinuousClock.Instant?) {
     source = DispatchSource.makeTimerSource(queue: Self.queue)
     source.setEventHandler { [weak self] in
