@@ -58,6 +58,25 @@ struct StalledTransferTests {
     #expect(transport.count == 2)
   }
 
+  @Test("Each request joins a transfer that makes progress all the time")
+  func progress() async throws {
+    let fixture = Fixture(maximumBodyByteCount: 16 << 20)
+    let isOver = Atomic(false)
+    let transport = ScriptedTransport { _, _ in
+      let body = ResponseBodyStream(next: {
+        await Task.yield()
+        return isOver.load(ordering: .relaxed) ? nil : Data(count: 1)
+      })
+      return response(body, tag: "\"1\"")
+    }
+    let body = try await fixture.client.respond(to: request(), over: transport).body
+    for _ in 0..<3000 { _ = try await fixture.client.respond(to: request(), over: transport) }
+    #expect(transport.count == 1)
+    isOver.store(true, ordering: .relaxed)
+    // It is shorter than declared.
+    await #expect(throws: CachingClientError.self) { for try await _ in body {} }
+  }
+
   struct Stall {
     let byteCount: Int
     var tag = "\"1\""

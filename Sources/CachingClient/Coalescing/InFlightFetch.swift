@@ -95,13 +95,15 @@ final class InFlightFetch: Sendable {
 
   /// Whether nothing has arrived for this time.
   func hasStalled(for limit: Duration) -> Bool {
-    .nanoseconds(Int64(clamping: BootClock.now &- max(lastProgress, startedAt))) >= limit
+    // Signed, because progress can be later than a time that was read before it.
+    let last = Int64(max(lastProgress, startedAt))
+    return .nanoseconds(Int64(BootClock.now) - last) >= limit
   }
 
   /// The time since the fetch last made progress; nil before the head of the response has arrived.
   private var timeSinceProgress: Duration? {
     let last = lastProgress
-    return last == 0 ? nil : .nanoseconds(Int64(clamping: BootClock.now &- last))
+    return last == 0 ? nil : .nanoseconds(Int64(BootClock.now) - Int64(last))
   }
 
   // MARK: The task
