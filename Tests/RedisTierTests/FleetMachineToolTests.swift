@@ -171,6 +171,20 @@ struct FleetMachineToolTests {
     withExtendedLifetime(one) {}
   }
 
+  @Test("get finds a shared response although Redis is slow")
+  func slowRedis() async throws {
+    let one = try await fleet.machine("1")
+    let shared = try await one.get(fleet.origin.url("/a"))
+    try await fleet.waitForObjects(1)
+    let proxy = try SocketProxy(to: fleet.redis.socketPath)
+    proxy.delayReplies(by: .milliseconds(60))
+    let arguments = ["get", fleet.origin.url("/a").absoluteString, "--directory", path("new")]
+    let new = try FleetTool.run(arguments + ["--fleet", proxy.url, "--secret-file", secretFile()])
+    #expect(new.output == shared && new.errors.contains("  fleet "))
+    #expect(fleet.origin.requestCount == 1)
+    withExtendedLifetime(one) {}
+  }
+
   @Test("get and warm say what is missing for a directory of a fleet, and join none by mistake")
   func wrongFleet() async throws {
     let (secret, url) = (try secretFile(), fleet.origin.url("/a").absoluteString)

@@ -89,6 +89,8 @@ enum FleetAccess {
     let secret = try secret(arguments)
     var configuration = try configuration(arguments)
     configuration.lease = try console.lease()
+    // A run looks up on a new connection, and its user would rather wait than ask the origin.
+    configuration.lookupTimeout = .seconds(2)
     do throws(RedisTierError) {
       return try RedisTier(url: url, secret: secret, configuration: configuration)
     } catch {
