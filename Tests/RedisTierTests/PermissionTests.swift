@@ -13,8 +13,8 @@ import Testing
 @Suite("Refusals of Redis", .needsRedis, .timeLimit(.minutes(1)))
 struct PermissionTests {
   static let rules =
-    "on >word resetchannels ~lmuc:{default}:* -@all +ping +info +evalsha +script|load +hmget +hget +hset +hincrby "
-    + "+hdel +hgetall +hlen +zadd +zscore +zrem +zcard +zrange +zrangebyscore +xadd +xlen +xrange +xread +xtrim +rpush "
+    "on >word resetchannels ~lmuc:{default}:* -@all +info +evalsha +script|load +hmget +hget +hset +hincrby "
+    + "+hdel +hgetall +hlen +zadd +zrem +zcard +zrange +zrangebyscore +xadd +xlen +xrange +xread +xtrim +rpush "
     + "+blpop +pexpire +pttl +get +set +del +unlink +time"
 
   private static func setUser(_ rules: String, on redis: RedisServerProcess) throws {
