@@ -249,8 +249,8 @@ package final class ContractRun {
 
   private func reopen() throws(Ledger.Violation) {
     note("reopen")
-    // Losses are reported by a flush, not by closing.
-    if ledger.isFaulty { try flush() }
+    // Losses are reported by a flush, not by closing. Other processes can cause some, see `flush()`.
+    if ledger.isFaulty || !isAlone { try flush() }
     let accepted = ledger.beginFlush(by: process)
     let isFaulty = ledger.isFaulty
     let hasFailed = store.hasFailed
