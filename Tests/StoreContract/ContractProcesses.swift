@@ -1,5 +1,6 @@
 import FoundationEssentials
 import Glibc
+import ResponseStore
 
 /// The contract test in several processes on one directory, of which some are killed at random moments.
 ///
@@ -107,12 +108,24 @@ package struct ContractProcesses {
   }
 
   /// Runs `body` in a child process, which writes a violation to the report.
-  private func fork(_ body: () throws(Failure) -> Void) -> pid_t {
+  private func fork(_ body: @escaping @Sendable () throws(Failure) -> Void) -> pid_t {
     typealias Fork = @convention(c) () -> pid_t
     let child = unsafeBitCast(dlsym(nil, "fork"), to: Fork.self)()
     guard child == 0 else { return child }
-    // In case it hangs, or its parent is killed.
+    // In case it hangs, or its parent is killed. Threads of a dispatch queue block the signal.
+    var alarmSignal = sigset_t()
+    sigemptyset(&alarmSignal)
+    sigaddset(&alarmSignal, SIGALRM)
+    pthread_sigmask(SIG_UNBLOCK, &alarmSignal, nil)
     alarm(120)
+    // Swift's runtime knows this thread by its number in the parent. If it met another one at a value that is created
+    // on first use, both would wait for ever. A new thread has a number of its own.
+    let thread = BackgroundThread { end(after: body) }
+    while thread != nil { pause() }
+    _exit(2)
+  }
+
+  private func end(after body: () throws(Failure) -> Void) {
     do throws(Failure) {
       try body()
       _exit(0)
