@@ -11,7 +11,11 @@ struct LargeHitLoadTests {
   private static let body = Data((0..<40).flatMap { Data(repeating: UInt8($0), count: 1 << 20) })
 
   private func withStored(_ test: (CacheFixture, URL) async throws -> Void) async throws {
-    try await withCache(disk: 256 << 20, origin: { _ in Reply(200, Self.fields, body: Self.body) }) { fixture, origin in
+    // The body is stored also on a busy machine.
+    let configure: (inout LMDBURLCache.Options) -> Void = { $0.caching.storageWaitLimit = .seconds(60) }
+    try await withCache(
+      disk: 256 << 20, configure: configure, origin: { _ in Reply(200, Self.fields, body: Self.body) }
+    ) { fixture, origin in
       let url = origin.url("/large")
       for try await _ in try await fixture.cache.bytes(for: URLRequest(url: url)).0 {}
       fixture.cache.flush()
