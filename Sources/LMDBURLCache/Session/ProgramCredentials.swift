@@ -71,8 +71,9 @@ final class ProgramCredentials: Sendable {
   }
 
   private func record(_ storage: URLCredentialStorage, isByProgram: Bool) {
-    let spaces = storage.allCredentials.keys
     state.withLock { state in
+      // Read with the lock. Otherwise an earlier reading could be recorded after a later one, and lose its spaces.
+      let spaces = storage.allCredentials.keys
       let known = state.record(of: storage)
       if known == nil { state.records = state.records.filter { $0.value.storage != nil } }
       var record = known ?? Record(storage: storage)
