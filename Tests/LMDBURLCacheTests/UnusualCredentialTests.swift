@@ -41,6 +41,30 @@ struct UnusualCredentialTests {
     URLCredential(user: user, password: "pw", persistence: .forSession)
   }
 
+  /// Loads its credential at the first use.
+  private final class LazyStorage: URLCredentialStorage, @unchecked Sendable {
+    private let load: @Sendable (LazyStorage) -> Void
+    private let hasLoaded = Mutex(false)
+
+    init(load: @escaping @Sendable (LazyStorage) -> Void) { self.load = load }
+
+    override var allCredentials: [URLProtectionSpace: [String: URLCredential]] {
+      let isFirst = hasLoaded.withLock { hasLoaded in
+        defer { hasLoaded = true }
+        return !hasLoaded
+      }
+      if isFirst { load(self) }
+      return super.allCredentials
+    }
+  }
+
+  @Test("The credential of a storage that loads it at the first use is the program's")
+  func lazyStorage() {
+    let (user, place) = (credential("erin"), space())
+    let storage = LazyStorage { $0.setDefaultCredential(user, for: place) }
+    #expect(ProgramCredentials.shared.credential(for: space(), in: storage)?.user == "erin")
+  }
+
   /// A queue with the name of one on which Foundation stores credentials.
   private let sessionQueue = DispatchQueue(label: "MultiHandle.isolation")
 

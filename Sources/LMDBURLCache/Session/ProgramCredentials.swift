@@ -38,13 +38,36 @@ final class ProgramCredentials: Sendable {
     func record(of storage: URLCredentialStorage) -> Record? {
       records[ObjectIdentifier(storage)].flatMap { $0.storage === storage ? $0 : nil }
     }
+
+    /// Records the spaces that a storage has after a change.
+    mutating func record(_ spaces: [URLProtectionSpace], of storage: URLCredentialStorage, isByProgram: Bool) {
+      let known = record(of: storage)
+      if known == nil { records = records.filter { $0.value.storage != nil } }
+      var record = known ?? Record(storage: storage)
+      defer { records[ObjectIdentifier(storage)] = record }
+      record.isFull = record.isFull || spaces.count > ProgramCredentials.maximumSpaceCount
+      guard !record.isFull else { return }
+      changeCount += 1
+      let newCount = spaces.count { known?.owners[$0] == nil }
+      // A change by the program adds at most one space. If there are more, Foundation has added one at the same time.
+      let isProgram = isByProgram && (known == nil || newCount <= 1)
+      let owner = isProgram ? Owner.program(changeCount) : .other
+      record.owners = [:]
+      for space in spaces { record.owners[space] = known?.owners[space] ?? owner }
+      if isByProgram {
+        record.lastChange = changeCount
+      } else if newCount == 0 {
+        // Foundation always adds one. The last change by the program has recorded it, so that its owner is not known.
+        for case (let space, .program(record.lastChange)) in record.owners { record.owners[space] = .other }
+      }
+    }
   }
 
   private let state = Mutex(State())
   /// The number of spaces in a storage above which new ones are not recorded, and do not count as the program's.
   ///
   /// Foundation adds one for each challenge, so that recording all of them would become slow.
-  private static let maximumSpaceCount = 1000
+  fileprivate static let maximumSpaceCount = 1000
 
   private init() {
     // Without a queue, the block is called on the thread that changes the storage. It is never removed.
@@ -71,28 +94,17 @@ final class ProgramCredentials: Sendable {
   }
 
   private func record(_ storage: URLCredentialStorage, isByProgram: Bool) {
-    state.withLock { state in
-      // Read with the lock. Otherwise an earlier reading could be recorded after a later one, and lose its spaces.
-      let spaces = storage.allCredentials.keys
-      let known = state.record(of: storage)
-      if known == nil { state.records = state.records.filter { $0.value.storage != nil } }
-      var record = known ?? Record(storage: storage)
-      defer { state.records[ObjectIdentifier(storage)] = record }
-      record.isFull = record.isFull || spaces.count > Self.maximumSpaceCount
-      guard !record.isFull else { return }
-      state.changeCount += 1
-      let newCount = spaces.count { known?.owners[$0] == nil }
-      // A change by the program adds at most one space. If there are more, Foundation has added one at the same time.
-      let isProgram = isByProgram && (known == nil || newCount <= 1)
-      let owner = isProgram ? Owner.program(state.changeCount) : .other
-      record.owners = [:]
-      for space in spaces { record.owners[space] = known?.owners[space] ?? owner }
-      if isByProgram {
-        record.lastChange = state.changeCount
-      } else if newCount == 0 {
-        // Foundation always adds one. The last change by the program has recorded it, so that its owner is not known.
-        for case (let space, .program(record.lastChange)) in record.owners { record.owners[space] = .other }
+    while true {
+      let changeCount = state.withLock { $0.changeCount }
+      // Without the lock, because a subclass may change the storage here.
+      let spaces = Array(storage.allCredentials.keys)
+      // A change that was recorded since may have been read later. To record this one would lose its spaces.
+      let isLatest = state.withLock { state in
+        guard state.changeCount == changeCount else { return false }
+        state.record(spaces, of: storage, isByProgram: isByProgram)
+        return true
       }
+      if isLatest { return }
     }
   }
 
