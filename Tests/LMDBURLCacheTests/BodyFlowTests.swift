@@ -72,6 +72,27 @@ struct BodyFlowTests {
     }
   }
 
+  @Test("A body arrives at a delegate whose queue loses every barrier block, as Foundation's queues lose some")
+  func lostBarriers() async throws {
+    try await withLargeBody { fixture, origin, _ in
+      let delegate = RecordingDelegate()
+      let session = fixture.session(delegate: delegate, on: BarrierlessQueue())
+      await delegate.run(session.dataTask(with: origin.url("/large")))
+      #expect(delegate.events.completions == [nil])
+      #expect(delegate.events.chunks.reduce(0) { $0 + $1.count } == Self.pieceCount * Self.piece.count)
+    }
+  }
+
+  private final class BarrierlessQueue: OperationQueue, @unchecked Sendable {
+    // Sendable as its superclass: it has no state of its own.
+    override init() {
+      super.init()
+      maxConcurrentOperationCount = 1
+    }
+
+    override func addBarrierBlock(_ barrier: @escaping @Sendable () -> Void) {}
+  }
+
   /// Waits in its first call for data.
   private final class WaitingDelegate: NSObject, URLSessionDataDelegate {
     private let gate = DispatchSemaphore(value: 0)

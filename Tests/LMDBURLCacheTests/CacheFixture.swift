@@ -43,11 +43,12 @@ final class CacheFixture {
 
   /// Returns a session that caches.
   func session(
-    delegate: (any URLSessionDelegate)? = nil, _ configure: (URLSessionConfiguration) -> Void = { _ in }
+    delegate: (any URLSessionDelegate)? = nil, on delegateQueue: OperationQueue? = nil,
+    _ configure: (URLSessionConfiguration) -> Void = { _ in }
   ) -> URLSession {
     let configuration = URLSessionConfiguration.ephemeral.caching(with: cache)
     configure(configuration)
-    return URLSession(configuration: configuration, delegate: delegate, delegateQueue: nil)
+    return URLSession(configuration: configuration, delegate: delegate, delegateQueue: delegateQueue)
   }
 }
 

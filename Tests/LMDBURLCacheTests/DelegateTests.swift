@@ -6,7 +6,7 @@ import Synchronization
 import Testing
 
 /// Delegate callbacks of caching sessions.
-@Suite("Delegates")
+@Suite("Delegates", .timeLimit(.minutes(1)))
 struct DelegateTests {
   /// Simulates an endless stream by a body that pauses after 2 MiB.
   ///
@@ -34,10 +34,7 @@ struct DelegateTests {
 
   @Test("A delegate receives the head before the body, and each part of the body as it arrives")
   func streaming() async throws {
-    let gate = Gate()
-    try await withCache { _ in
-      Reply(200, [("Cache-Control", "max-age=600")], "firstsecond").held(at: gate, afterBodyBytes: 5)
-    } _: { (fixture, origin) async throws in
+    try await withHeldBody { (fixture, origin, gate) async throws in
       let delegate = RecordingDelegate()
       let session = fixture.session(delegate: delegate)
       let task = session.dataTask(with: origin.url("/"))
@@ -179,10 +176,7 @@ struct DelegateTests {
 
   @Test("A suspended task delivers nothing until it is resumed, and a task resumed twice loads once")
   func suspension() async throws {
-    let gate = Gate()
-    try await withCache { _ in
-      Reply(200, [("Cache-Control", "max-age=600")], "firstsecond").held(at: gate, afterBodyBytes: 5)
-    } _: { (fixture, origin) async throws in
+    try await withHeldBody { (fixture, origin, gate) async throws in
       let delegate = RecordingDelegate()
       let session = fixture.session(delegate: delegate)
       let task = session.dataTask(with: origin.url("/"))
@@ -208,6 +202,49 @@ struct DelegateTests {
       await delegate.wait { $0.completions.count == 3 }
       #expect(delegate.events.completions == [nil, nil, .cancelled])
       #expect(origin.requestCount == 2)
+    }
+  }
+
+  @Test("A task that one thread suspends while another resumes it completes once, with its body")
+  func suspendedByThreads() async throws {
+    try await withHeldBody { (fixture, origin, gate) async throws in
+      let delegate = RecordingDelegate()
+      let session = fixture.session(delegate: delegate)
+      let tasks = (0..<4).map { session.dataTask(with: origin.url("/\($0)")) }
+      for task in tasks { task.resume() }
+      await delegate.wait { $0.chunks.count == tasks.count }
+      for task in tasks {
+        await onThreads({ task.suspend() }, { task.resume() })
+        while task.state == .suspended { task.resume() }
+      }
+      #expect(delegate.events.completions.isEmpty)
+      gate.open()
+      await delegate.wait { $0.completions.count == tasks.count }
+      #expect(delegate.events.completions == Array(repeating: nil, count: tasks.count))
+      #expect(delegate.body.count == tasks.count * "firstsecond".utf8.count)
+    }
+  }
+
+  /// Calls each function 500 times on a thread of its own, at the same time as the others.
+  private func onThreads(_ calls: (@Sendable () -> Void)...) async {
+    let (ends, end) = AsyncStream<Void>.makeStream()
+    for call in calls {
+      Thread.detachNewThread {
+        for _ in 0..<500 { call() }
+        end.yield()
+      }
+    }
+    var iterator = ends.makeAsyncIterator()
+    for _ in calls { await iterator.next() }
+  }
+
+  /// Runs `body` with an origin that holds the body of each response after its first five bytes, until the gate opens.
+  private func withHeldBody(_ body: (CacheFixture, LoopbackOrigin, Gate) async throws -> Void) async throws {
+    let gate = Gate()
+    try await withCache { _ in
+      Reply(200, [("Cache-Control", "max-age=600")], "firstsecond").held(at: gate, afterBodyBytes: 5)
+    } _: { fixture, origin in
+      try await body(fixture, origin, gate)
     }
   }
 

@@ -88,7 +88,10 @@ final class CachingURLProtocol: URLProtocol {
 
   /// Stops or pauses loading. Foundation calls this when the task is cancelled or suspended.
   override func stopLoading() {
-    let isSuspension = task?.state == .suspended
+    let taskState = task?.state
+    // Another thread has resumed the task since it was suspended. Foundation calls `startLoading` for that, too.
+    if taskState == .running { return }
+    let isSuspension = taskState == .suspended
     let (phase, sleeper) = state.withLock { state in
       state.isSuspended = isSuspension
       let before = (state.phase, state.sleeper)
@@ -209,10 +212,12 @@ final class CachingURLProtocol: URLProtocol {
     progress.completedUnitCount = byteCount
   }
 
-  /// Waits until the delegate's queue has run what was added to it.
+  /// Waits until the delegate's queue has run what was added to it, if it is serial as by default. Another queue starts
+  /// this operation as soon as one of its threads is free.
   private func waitForDelegate() async {
     guard let queue = task.flatMap({ TaskReflection.session(of: $0) })?.delegateQueue else { return }
-    await withCheckedContinuation { continuation in queue.addBarrierBlock { continuation.resume() } }
+    // Foundation loses about one of a million barrier blocks until something else is added, but no operation.
+    await withCheckedContinuation { continuation in queue.addOperation { continuation.resume() } }
   }
 
   /// Tells the delegate that the content of the request was sent.
