@@ -2,6 +2,8 @@
 """Draws the charts and writes the tables of RESULTS.md between its markers.
 
 Usage: report.py RESULTS.json FOLDER     FOLDER has RESULTS.md and gets results.json and Plots/*.svg
+
+For the folder of this program, which has the record, also writes the figures that README, articles and notes quote.
 """
 
 import json
@@ -9,6 +11,7 @@ import os
 import sys
 
 import labels
+from figures import write_figures
 from plots import draw_all, draw_growth
 from targets import targets
 
@@ -81,6 +84,7 @@ def main():
     charts = draw_all(results["rows"], plots)
     if os.path.abspath(folder) == HERE:
         draw_growth(results["rows"], GROWTH_CHART)
+        write_figures(results["rows"])
     path = os.path.join(folder, "RESULTS.md")
     with open(path, encoding="utf-8") as file:
         before, _, rest = file.read().partition(BEGIN)

@@ -27,7 +27,10 @@ final class LargeOrigin {
         access_log \(folder)/access.log; sendfile on; tcp_nopush on;
         client_body_temp_path \(folder); proxy_temp_path \(folder); fastcgi_temp_path \(folder);
         uwsgi_temp_path \(folder); scgi_temp_path \(folder);
-        server { listen 127.0.0.1:\(port); root \(folder); add_header Cache-Control "max-age=3600"; }
+        server {
+          listen 127.0.0.1:\(port); root \(folder); add_header Cache-Control "max-age=3600";
+          location /slowed/ { alias \(folder)/; limit_rate 200m; }
+        }
       }
       """
     try server.runNginx(configuration: configuration, folder: folder)
@@ -36,6 +39,9 @@ final class LargeOrigin {
   private static func file(_ size: Int, _ folder: String) -> String { "\(folder)/\(size).bin" }
   func file(_ size: Int) -> String { Self.file(size, folder) }
   func url(_ size: Int) -> String { "http://127.0.0.1:\(port)/\(size).bin" }
+
+  /// The URL of a file that is sent at 200 MB per second.
+  func slowedURL(_ size: Int) -> String { "http://127.0.0.1:\(port)/slowed/\(size).bin" }
 
   /// The number of requests for a file so far.
   func requestCount(_ size: Int) throws -> Int {
