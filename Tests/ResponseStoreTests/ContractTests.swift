@@ -42,7 +42,7 @@ struct ContractTests {
     let seed: UInt64 = 1
     await #expect(processExitsWith: .success) {
       [isEvicting = isEvicting as Bool, seed = seed as UInt64, directory = directory as String] in
-      let outcome = ContractProcesses(seed: seed, isEvicting: isEvicting, directory: directory).run(seconds: 3)
+      let outcome = ContractProcesses(seed: seed, isEvicting: isEvicting, directory: directory).run(seconds: 2)
       let isEmpty = outcome.foundCount == 0
       let text = outcome.violation ?? (isEmpty ? "nothing was found in \(outcome.checkCount) checks" : nil)
       try text?.write(toFile: directory + ".failure", atomically: true, encoding: .utf8)

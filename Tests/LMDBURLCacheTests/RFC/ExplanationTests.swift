@@ -13,8 +13,8 @@ import Testing
 struct ExplanationTests {
   private static let cases = ConformanceTables.all.filter { $0.paths.contains(.data) }
 
-  /// Every fourth case.
-  private static let inBothModes = Set(cases.enumerated().filter { $0.offset % 4 == 0 }.map(\.element.id))
+  /// Every eighth case.
+  private static let inBothModes = Set(cases.enumerated().filter { $0.offset % 8 == 0 }.map(\.element.id))
 
   /// The effect that a request had.
   private struct Effect {
@@ -43,8 +43,8 @@ struct ExplanationTests {
       test, Self.inBothModes.contains(test.id) ? [test.settings.caching, other] : [test.settings.caching])
   }
 
-  /// Every third case, with QUERY in place of GET.
-  private static let queries = QueryConformanceTests.cases.enumerated().filter { $0.offset % 3 == 0 }.map(\.element)
+  /// Every sixth case, with QUERY in place of GET.
+  private static let queries = QueryConformanceTests.cases.enumerated().filter { $0.offset % 6 == 0 }.map(\.element)
 
   @Test("An explanation of a query names the rule that then decides", arguments: queries)
   func ruleOfQuery(_ test: ConformanceCase) async throws {
