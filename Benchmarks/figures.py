@@ -77,12 +77,16 @@ DOCUMENTS = {
         "{2|purge|call, p99|1 KB x 1,000,000|ResponseStore, during writes} ms)",
         "| Writes per second | " + full("stores when full") + " |",
         "| Bytes written to disk per entry | " + full("bytes written when full") + " |",
+        "took {2|scale|open after a clean close, cold|1 KB x 1,000,000|ResponseStore} ms, and "
+        "{2|scale|open after kill -9, warm|1 KB x 1,000,000|ResponseStore} ms after `kill -9`.",
         "With 64 callers and bodies of 11 KB, `data(for:)` fetches and stores "
         f"{misses('64 callers, 11 KB', 'LMDBURLCache.data(for:)')} misses per second, a caching `URLSession` "
         f"{misses('64 callers, 11 KB', 'caching URLSession')}, and a `URLSession` without a cache "
         f"{misses('64 callers, 11 KB', 'bare URLSession')}.",
     ],
     ARTICLES + "Sizing.md": [entries(body) for body in ("256 B", "1 KB", "4 KB", "16 KB", "64 KB", "256 KB")] + [
+        "A large body that arrives takes about {1|large|transfer, peak memory beyond idle|2000 MB|"
+        "CachingClient.respond(to:over:)} MB, and",
         f"| Writes per second, filling; full | {FILLING[0]}; {FULL[0]} | {FILLING[1]}; {FULL[1]} |",
         f"| Longest `store` call on a full disk | {LONGEST[0]} ms | {LONGEST[1]} ms |",
         deletion("Deletion of 10%, by date", "purge of a tenth, by date: deleted"),
