@@ -36,7 +36,7 @@ extension ResponseStore {
     /// The last committed batch may use additional memory until the next writes or until the queue is empty.
     public var queueByteCount = 32 << 20
     /// The maximum size of the write queue with deletions for dropped writes, in bytes.
-    var queueByteCountWithDiscards: Int { queueByteCount < .max / 2 ? 2 * queueByteCount : .max }
+    var queueByteCountWithDiscards: Int { 2 * min(max(queueByteCount, 0), .max / 2) }
     /// How long a write waits for space in the queue before it is dropped and counted; 1 s by default.
     public var fullQueueTimeout: Duration = .seconds(1)
     /// How long opening waits for another process that is opening or closing; 5 s by default.

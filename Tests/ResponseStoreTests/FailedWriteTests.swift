@@ -26,6 +26,20 @@ struct FailedWriteTests {
   }
 
   @Test(
+    "The older response of a write that is not stored is deleted with any size of the queue",
+    arguments: [.min, -1, 0, 1, .max])
+  func queueSize(byteCount: Int) throws {
+    let fixture = try StoreFixture { $0.queueByteCount = byteCount }
+    let response = fixture.response(Self.url)
+    fixture.store.store(response)
+    fixture.drain()
+    #expect(fixture.body(Self.url) != nil)
+    fixture.store.discard(response.response, for: response.key, by: nil)
+    fixture.drain()
+    #expect(fixture.body(Self.url) == nil)
+  }
+
+  @Test(
     "After a failed write the older response is not found, and is deleted when the disk works again",
     arguments: [0, 1 << 20])
   func deletedLater(byteCount: Int) throws {
