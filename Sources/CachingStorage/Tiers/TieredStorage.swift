@@ -44,6 +44,11 @@ package final class TieredStorage: Sendable {
     if options.recordsMode { activity.record(isOfSharedCache: options.caching.mode == .shared) }
   }
 
+  deinit {
+    // Before the store is released, whose end the fleet would otherwise see as a failure of this machine.
+    membership?.leave()
+  }
+
   /// The store, if there is a disk tier.
   package var store: ResponseStore? { connection.store }
 
