@@ -15,7 +15,6 @@ import sys
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 ARTICLES = "Sources/LMDBURLCache/LMDBURLCache.docc/"
 HIT = "reads|hit|1 KB x 100,000|"
-STORE, C_ROWS = "|ResponseStore", "|raw C, same rows"
 SMALL, LARGE = "|1 KB x 100,000|ResponseStore", "|1 KB x 1,000,000|ResponseStore"
 
 

@@ -21,6 +21,7 @@ struct EndOfMembershipTests {
       let cache = try ResponseCache(
         directory: directory.path(), memoryCapacity: 0, diskCapacity: 16 << 20, options: options)
       #expect(cache.flush())
+      #expect(cache.tiers.store?.checkInvariants() == [])
     }
     #expect(tier.hadStores.withLock { $0 } == [true, true])
   }
@@ -42,6 +43,7 @@ struct EndOfMembershipTests {
     init(_ tier: Tier, _ node: FleetNode) {
       self.tier = tier
       self.node = node
+      // Never freed, because the lease may outlive the membership.
       let deadline = UnsafeMutablePointer<Atomic<UInt64>>.allocate(capacity: 1)
       deadline.initialize(to: Atomic(.max))
       lease = MachineLease(deadline: deadline, in: tier)
