@@ -43,6 +43,7 @@ final class FakeSentinel: Sendable {
   private struct State: Sendable {
     var reply: String
     var logins: [String] = []
+    var requestCount = 0
   }
 
   /// - Parameter port: That of the server; nil if the Sentinel knows none.
@@ -52,7 +53,10 @@ final class FakeSentinel: Sendable {
     listener = try LoopbackListener { bytes in
       let text = String(decoding: bytes, as: UTF8.self)
       return state.withLock { state in
-        guard text.contains("AUTH") else { return Array(state.reply.utf8) }
+        guard text.contains("AUTH") else {
+          state.requestCount += 1
+          return Array(state.reply.utf8)
+        }
         state.logins.append(text.split(separator: "\r\n").dropFirst(4).joined(separator: " "))
         return Array("+OK\r\n".utf8)
       }
@@ -62,6 +66,8 @@ final class FakeSentinel: Sendable {
   func name(_ port: UInt16?) { state.withLock { $0.reply = Self.reply(port) } }
   func reply(_ bytes: String) { state.withLock { $0.reply = bytes } }
   var logins: [String] { state.withLock { $0.logins } }
+  /// Without the logins.
+  var requestCount: Int { state.withLock { $0.requestCount } }
 
   private static func reply(_ port: UInt16?) -> String {
     port.map { "*2\r\n$9\r\n127.0.0.1\r\n$\("\($0)".count)\r\n\($0)\r\n" } ?? "*-1\r\n"

@@ -82,7 +82,7 @@ struct UnpostedRemovalTests {
         _ = try await cache.data(for: request)
       case .unconfirmedPurge:
         let error = await #expect(throws: RedisTierError.self) {
-          try await cache.purge(.url(url), timeout: .milliseconds(300))
+          try await cache.purge(.url(url), timeout: .seconds(1))
         }
         #expect(error?.code == .unconfirmed)
       }
