@@ -1,3 +1,4 @@
+import CacheModel
 import Foundation
 import HTTPCaching
 import ResponseStore
@@ -102,5 +103,31 @@ struct StoredBodyTests {
     }
     fixture.drain()
     #expect(stored.read(50_000..<100_000) == nil)
+  }
+
+  private static let key = RequestKey(urlString: url)!.bytes
+  private static func tag(_ name: String) -> RemovalScope {
+    .tag(.bytes(Array(name.utf8)), fieldNames: ["surrogate-key"], origin: [])
+  }
+  private static let removals: [(Removal, isRemoved: Bool)] = [
+    (Removal(.everything), true), (Removal(.key(key)), true), (Removal(.since(.distantPast)), true),
+    (Removal(tag("a")), true), (Removal(tag("c")), false), (Removal(.since(.distantFuture)), false),
+    (Removal(.key(key + [0])), false), (Removal(.everything, .stale(since: .distantPast)), false),
+  ]
+
+  @Test(
+    "When a removal returns, the rest of the body cannot be read, even if it is still on disk", arguments: removals)
+  private func notDeletedYet(_ removal: (Removal, isRemoved: Bool)) throws {
+    let body = pseudorandomData(200_000, seed: 3)
+    let fixture = try StoreFixture()
+    fixture.store.store(fixture.response(Self.url, body: body, fields: HeaderFields([("Surrogate-Key", "a b")])))
+    fixture.drain()
+    let stored = try #require(lookup(fixture)?.storedBody)
+    #expect(stored.read(0..<50_000) == body[0..<50_000])
+    for logged in [Removal(.key([1])), removal.0] { try fixture.store.logOnly(logged) }
+    for start in [50_000, 100_000] {
+      let part = start..<start + 50_000
+      #expect(stored.read(part) == (removal.isRemoved ? nil : body[part]))
+    }
   }
 }

@@ -79,12 +79,11 @@ extension Reader {
     let location = StoredBody.Location(
       byteCount: head.bodyByteCount, bodyID: head.bodyID(ofRow: rowID), chunks: database.chunks(of: head), rowID: rowID
     )
-    let body = StoredBody(location, in: store)
     let record = StoredResponse(
       copying: head, rowID: rowID, removalSequence: selected.removalSequence, hasOthers: selected.hasOthers,
-      storedBody: body)
+      storedBody: (location, store))
     if !isIntact, !isVerified(head, rowID: rowID), !isTableVerified(head, rowID: rowID) {
-      unverified = body
+      unverified = record.storedBody
     } else if selected.isSoftPurged {
       record.endFreshness(at: softPurgeTime(of: head, rowID: rowID, in: transaction))
     }
@@ -98,14 +97,14 @@ extension Reader {
     of write: PendingWrite, leaving large: (limit: Int, store: ResponseStore)?
   ) -> StoredResponse? {
     guard let body = write.storedBody else { return StoredResponse(write) }
-    func record(_ storedBody: StoredBody? = nil) -> StoredResponse {
+    func record(_ storedBody: StoredResponse.BodyInStore? = nil) -> StoredResponse {
       write.head.layout { head in
         StoredResponse(
           copying: head, rowID: write.rowID, removalSequence: write.removalSequence, hasOthers: true,
           storedBody: storedBody, pendingWrite: write)
       }
     }
-    if let large, body.byteCount > large.limit { return record(StoredBody(body, in: large.store)) }
+    if let large, body.byteCount > large.limit { return record((body, large.store)) }
     do throws(LMDBError) {
       return try read { (transaction) throws(LMDBError) in
         try copyBody(body.bodyID, body.chunks, in: transaction) { record() }

@@ -3,11 +3,12 @@ public import FoundationEssentials
 import Glibc
 import HTTPCaching
 import LMDB
+import Synchronization
 
 /// The body of a stored response, read from the store in pieces.
 ///
-/// It pins no snapshot and no page. If the response is evicted, removed or replaced, the rest of the body cannot be
-/// read. All bytes belong to the response that was looked up, and match its checksums: those of a body of more than
+/// It pins no snapshot and no page. If the response is removed by any process, evicted or replaced, the rest of the
+/// body cannot be read. All bytes belong to the response that was looked up, and match its checksums: those of a body of more than
 /// 1 MiB are compared when they are read, in blocks of 64 KiB.
 ///
 /// Safe from any thread.
@@ -26,25 +27,42 @@ public final class StoredBody: Sendable {
   /// The body's size in bytes.
   public var byteCount: Int { location.byteCount }
   let location: Location
+  /// The response, whose body this is.
+  private let response: StoredResponse
   private let reader: Reader
   /// Keeps the store open.
   private let store: ResponseStore
+  /// No removal up to this number covers the response.
+  private let comparedRemoval: Atomic<UInt64>
 
-  init(_ location: Location, in store: ResponseStore) {
+  init(_ location: Location, of response: StoredResponse, in store: ResponseStore) {
     self.location = location
+    self.response = response
     self.store = store
     reader = store.reader
+    comparedRemoval = Atomic(response.removalSequence)
   }
 
   /// Copies a part of the body. Returns nil if the response was removed or replaced, or cannot be read.
   ///
-  /// May wait for the disk.
+  /// May wait for the disk. A soft removal has no effect.
   ///
   /// - Parameter range: A range within the body; any other traps. Use at most a few hundred kilobytes: during the copy,
   ///   no freed page can be reused.
   public func read(_ range: Range<Int>) -> Data? {
     guard range.lowerBound >= 0, range.upperBound <= byteCount else { Trap.outsideBody(range, byteCount) }
-    return reader.copyBytes(range, of: location)
+    return isRemoved ? nil : reader.copyBytes(range, of: location)
+  }
+
+  /// Whether a removal covers the response. The rows of its body can be deleted much later.
+  private var isRemoved: Bool {
+    var number = comparedRemoval.load(ordering: .relaxed)
+    let effect = reader.removals.effect(after: &number, on: response.key, storedAt: response.updatedAt) {
+      response.fields
+    }
+    if effect == .removed { return true }
+    comparedRemoval.store(number, ordering: .relaxed)
+    return false
   }
 }
 

@@ -72,7 +72,9 @@ public struct StoredResponse: @unchecked Sendable, StoredResponseMetadata {
   }
 
   /// The body in the store, if ``ResponseStore/lookup(_:leavingBodiesBeyond:where:)`` left it there; otherwise nil.
-  public var storedBody: StoredBody? { copy?.storedBody }
+  public var storedBody: StoredBody? {
+    copy?.storedBody.map { StoredBody($0.location, of: self, in: $0.store) }
+  }
 
   /// Calls `body` with the bytes of the body, without a copy.
   ///
@@ -157,10 +159,12 @@ extension StoredResponse {
     let bodyByteCount: Int
   }
 
+  /// A body that stays in a store.
+  typealias BodyInStore = (location: StoredBody.Location, store: ResponseStore)
+
   private struct CopyHeader {
     let record: Record
-    /// The body, if it stays in the store.
-    let storedBody: StoredBody?
+    let storedBody: BodyInStore?
     /// The pending write whose header was copied, because its body is in the store.
     let pendingWrite: PendingWrite?
     /// The memory, if it is not that of the buffer's elements.
@@ -175,7 +179,7 @@ extension StoredResponse {
 
     // Use a pointer, because each access to the property `header` would be checked for exclusivity.
     var record: Record { withUnsafeMutablePointerToHeader { $0.pointee.record } }
-    var storedBody: StoredBody? { withUnsafeMutablePointerToHeader { $0.pointee.storedBody } }
+    var storedBody: BodyInStore? { withUnsafeMutablePointerToHeader { $0.pointee.storedBody } }
     var pendingWrite: PendingWrite? { withUnsafeMutablePointerToHeader { $0.pointee.pendingWrite } }
     var memory: UnsafeMutableRawPointer {
       withUnsafeMutablePointers { $0.pointee.block ?? UnsafeMutableRawPointer($1) }
@@ -212,7 +216,7 @@ extension StoredResponse {
   ///   - pendingWrite: The pending write of the record; nil if it was read from disk.
   init(
     copying record: RecordHeaderView, rowID: UInt64, removalSequence: UInt64, hasOthers: Bool,
-    storedBody: StoredBody? = nil, pendingWrite: PendingWrite? = nil
+    storedBody: BodyInStore? = nil, pendingWrite: PendingWrite? = nil
   ) {
     let bodyByteCount = storedBody == nil ? record.bodyByteCount : 0
     let byteCount = record.raw.count
