@@ -59,6 +59,8 @@ struct Screen {
   /// Returns what the keys since the last call, or another size of the terminal, ask for.
   mutating func request() -> Request? {
     var isOutdated = drawnSize.map { $0 != size } ?? false
+    // Others have written on the screen of a command that was suspended.
+    if keyboard?.takeTerminal() == true { isOutdated = true }
     while let key = keyboard?.next() {
       switch key {
       case UInt8(ascii: "q"), UInt8(ascii: "Q"): return .quit
@@ -74,31 +76,42 @@ struct Screen {
 
 /// Keys of the terminal on standard input, one by one, and not shown.
 ///
-/// A signal that ends the process restores the mode of the terminal first.
+/// A signal that ends or suspends the process restores the mode of the terminal first.
 struct Keyboard {
   /// The mode of the terminal before. A handler of signals has no other way to it. It is written before there is one.
   private nonisolated(unsafe) static var formerMode = termios()
 
   /// Nil if standard input is no terminal, or one that another process reads now.
   init?() {
-    // A process in the background would be stopped when it changes the mode.
-    let foreground = tcgetpgrp(STDIN_FILENO)
-    guard foreground == -1 || foreground == getpgrp(), tcgetattr(STDIN_FILENO, &Self.formerMode) == 0 else {
-      return nil
-    }
-    for number in [SIGINT, SIGTERM, SIGHUP] {
+    guard Self.isInForeground, tcgetattr(STDIN_FILENO, &Self.formerMode) == 0 else { return nil }
+    takeTerminal()
+  }
+
+  /// Sets the mode of the terminal, if it has another one: at first, and after a suspension. Returns whether it did.
+  @discardableResult
+  func takeTerminal() -> Bool {
+    var mode = termios()
+    let flags = tcflag_t(ICANON | ECHO)
+    guard Self.isInForeground, tcgetattr(STDIN_FILENO, &mode) == 0, mode.c_lflag & flags != 0 else { return false }
+    for number in [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGTSTP] {
       signal(number) { number in
         Keyboard.restore()
         signal(number, SIG_DFL)
         kill(getpid(), number)
       }
     }
-    var mode = Self.formerMode
-    mode.c_lflag &= ~tcflag_t(ICANON | ECHO)
+    mode.c_lflag &= ~flags
     // A read returns at once.
     mode.c_cc.5 = 0
     mode.c_cc.6 = 0
     tcsetattr(STDIN_FILENO, TCSANOW, &mode)
+    return true
+  }
+
+  /// Whether this process may change the mode; one in the background would be suspended.
+  private static var isInForeground: Bool {
+    let foreground = tcgetpgrp(STDIN_FILENO)
+    return foreground == -1 || foreground == getpgrp()
   }
 
   /// Restores the mode of the terminal, below the last line of the screen.

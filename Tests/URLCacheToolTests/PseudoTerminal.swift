@@ -48,6 +48,13 @@ final class PseudoTerminal {
   /// Whether it shows what is typed, and hands it on in whole lines, as it does at first.
   var isInLines: Bool { mode.c_lflag & tcflag_t(ICANON | ECHO) == tcflag_t(ICANON | ECHO) }
 
+  /// Gives it the mode of ``isInLines``.
+  func setInLines() {
+    var mode = mode
+    mode.c_lflag |= tcflag_t(ICANON | ECHO)
+    #expect(tcsetattr(main, TCSANOW, &mode) == 0)
+  }
+
   /// Types text.
   func type(_ text: String) {
     #expect(write(main, text, text.utf8.count) == text.utf8.count)

@@ -129,7 +129,7 @@ struct TerminalTests {
     #expect(terminal.readToEnd().hasSuffix("? help\r\n"))
   }
 
-  @Test("A signal restores the mode of the terminal, and ends the command", arguments: [SIGINT, SIGTERM])
+  @Test("A signal restores the mode of the terminal, and ends the command", arguments: [SIGINT, SIGQUIT, SIGTERM])
   func modeAfterSignal(signal: CInt) throws {
     let tool = try Tool()
     let terminal = try PseudoTerminal()
@@ -140,6 +140,31 @@ struct TerminalTests {
     process.waitUntilExit()
     #expect(process.terminationReason == .uncaughtSignal && process.terminationStatus == signal)
     #expect(terminal.isInLines)
+  }
+
+  @Test("A command that was suspended answers keys again, and redraws its screen", arguments: [SIGTSTP, SIGSTOP])
+  func suspension(signal: CInt) throws {
+    let tool = try Tool()
+    let terminal = try PseudoTerminal()
+    let process = try watch("top", tool, keys: terminal, output: terminal)
+    terminal.type("?")
+    terminal.read { $0.contains("hide help") }
+    kill(process.processIdentifier, signal)
+    waitUntil { isSuspended(process.processIdentifier) }
+    // Ctrl-Z restores the mode. After SIGSTOP, a shell does that.
+    if signal == SIGTSTP { #expect(terminal.isInLines) } else { terminal.setInLines() }
+    kill(process.processIdentifier, SIGCONT)
+    waitUntil { !terminal.isInLines }
+    terminal.read { $0.components(separatedBy: "hide help").count == 3 }
+    terminal.type("q")
+    process.waitUntilExit()
+    #expect(process.terminationReason == .exit && process.terminationStatus == 0)
+    #expect(terminal.isInLines)
+  }
+
+  private func isSuspended(_ process: pid_t) -> Bool {
+    let status = (try? String(contentsOfFile: "/proc/\(process)/stat", encoding: .utf8)) ?? ""
+    return status.split(separator: ")").last?.split(separator: " ").first == "T"
   }
 
   @Test(
