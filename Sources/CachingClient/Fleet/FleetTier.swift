@@ -69,7 +69,7 @@ package struct FleetNode: Sendable {
 
 /// The machines that a purge has reached.
 public struct FleetPurgeResult: Sendable, Hashable {
-  /// The number of machines that have confirmed that they obey the purge.
+  /// The number of machines that have confirmed that they obey the purge, with the one that purges.
   public var confirmedCount: Int
   /// The number of machines whose leases ended without a confirmation: they serve nothing without validation until they
   /// have applied the purge.

@@ -77,7 +77,9 @@ final class PurgePoster: Sendable {
       } catch {
         guard !Self.isLasting(error) else { throw error }
         link = nil
-        if failure == nil || failure?.code == .timedOut { failure = error }
+        // A reply that the deadline cuts off is no failure of Redis.
+        let isCut = error.code == .timedOut && BootClock.now >= deadline
+        if !isCut, failure == nil || failure?.code == .timedOut { failure = error }
         pause(.milliseconds(20), until: deadline)
       }
       guard BootClock.now < deadline else {
