@@ -8,8 +8,8 @@ import Synchronization
 /// The body of a stored response, read from the store in pieces.
 ///
 /// It pins no snapshot and no page. If the response is removed by any process, evicted or replaced, the rest of the
-/// body cannot be read. All bytes belong to the response that was looked up, and match its checksums: those of a body of more than
-/// 1 MiB are compared when they are read, in blocks of 64 KiB.
+/// body cannot be read. All bytes belong to the response that was looked up, and match its checksums: those of a body
+/// of more than 1 MiB are compared when they are read, in blocks of 64 KiB.
 ///
 /// Safe from any thread.
 public final class StoredBody: Sendable {
