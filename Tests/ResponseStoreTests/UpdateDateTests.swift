@@ -72,6 +72,23 @@ struct UpdateDateTests {
     #expect(fixture.store.lookup(fixture.key(Self.url))?.freshness.lifetime == 1e6)
   }
 
+  @Test("A removal by date covers an earlier validation that arrives after another one, when the clock was set back")
+  func clockSetBack() throws {
+    let fixture = try StoreFixture()
+    fixture.store.store(fixture.response(Self.url))
+    fixture.drain()
+    let early = try #require(fixture.store.lookup(fixture.key(Self.url)))
+    fixture.store.remove(.since(fixture.clock.now + 5))
+    fixture.clock.advance(by: 10)
+    #expect(update(fixture, askedAt: fixture.store.removalToken))
+    fixture.drain()
+    fixture.clock.advance(by: -30)
+    // The record keeps the later date, which the removal covers.
+    #expect(fixture.store.update(early, fields: early.fields, freshness: fixture.freshness(lifetime: 1e6)))
+    fixture.drain()
+    #expect(fixture.store.lookup(fixture.key(Self.url)) == nil)
+  }
+
   @Test(
     "The sweep deletes exactly the responses that were stored or updated since, also if others are updated meanwhile")
   func sweep() throws {

@@ -36,10 +36,11 @@ extension Ledger {
     of version: UInt64, in slot: Int, by process: Int, at date: Date? = nil, basis: Basis
   ) -> UInt64 {
     let revision = takePosition()
-    // The date of an update is never before that of storing.
+    // The date of an update is never before that of storing, or of an earlier update.
     let stored = entry(version).map { Date(timeIntervalSinceReferenceDate: $0.date) } ?? Self.date(version)
+    let earlier = entry(accepted(slot, by: process)).map { Date(timeIntervalSinceReferenceDate: $0.date) } ?? stored
     record(
-      revision, slot, process, date: max(date ?? Self.date(revision), stored), basis: basis, began: revision)
+      revision, slot, process, date: max(date ?? Self.date(revision), stored, earlier), basis: basis, began: revision)
     return revision
   }
 

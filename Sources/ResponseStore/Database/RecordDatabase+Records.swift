@@ -184,6 +184,14 @@ extension RecordDatabase {
     return rowID
   }
 
+  /// The date of the record that an update changes; nil if it no longer exists.
+  func dateOfRecord(
+    of head: RecordHeader, lastKnownAs rowID: UInt64, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> Date? {
+    guard let rowID = try row(of: head, lastKnownAs: rowID, in: transaction) else { return nil }
+    return try heads.withHeader(of: rowID, in: transaction) { $0.updatedAt }
+  }
+
   /// Moves the row of `dates` of an updated record.
   private func moveDate(
     of rowID: UInt64, from old: Date, to head: RecordHeader, in transaction: borrowing WriteTransaction

@@ -140,9 +140,11 @@ final class KnownRemovals: Sendable {
 
   /// The effect of removals on a pending write since it was accepted. A write that only discards a record counts as
   /// removed.
-  func effect(on write: PendingWrite) -> RemovalEffect {
+  ///
+  /// - Parameter date: The date of the record that an update changes, which never becomes earlier.
+  func effect(on write: PendingWrite, datedAtLeast date: Date = .distantPast) -> RemovalEffect {
     if write.isDiscard { return .removed }
     var number = write.removalSequence
-    return effect(after: &number, on: write.key, storedAt: write.head.updatedAt) { write.head.fields }
+    return effect(after: &number, on: write.key, storedAt: max(write.head.updatedAt, date)) { write.head.fields }
   }
 }

@@ -12,7 +12,7 @@ extension Writer {
       return try space.commit { (transaction) throws(LMDBError) in
         var result = WriteResult()
         try database.change(in: transaction) { (changes) throws(LMDBError) in
-          if let body, let remaining = afterRemovals(write) {
+          if let body, let remaining = try afterRemovals(write, in: transaction) {
             changes.counters.knownRemoval = max(changes.counters.knownRemoval, context.removalLog.sequence)
             try put(remaining.withBody(in: body), changes: &changes, result: &result, in: transaction)
           } else {

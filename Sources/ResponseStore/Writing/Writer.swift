@@ -239,7 +239,7 @@ struct Writer: Sendable {
       }
       database.loadIndex(for: batch.writes.lazy.map(\.head))
       for write in batch.writes {
-        guard let remaining = afterRemovals(write) else {
+        guard let remaining = try afterRemovals(write, in: transaction) else {
           if !write.isDiscard { result.dropped += 1 }
           try removeSupersededVariant(write, changes: &changes, result: &result, in: transaction)
           continue
@@ -253,8 +253,15 @@ struct Writer: Sendable {
 
   /// The response after the removals since it was accepted; nil if one of them has removed it. A later removal hides
   /// the record, or marks it.
-  func afterRemovals(_ write: PendingWrite) -> PendingWrite? {
-    write.applying(context.removals.effect(on: write))
+  func afterRemovals(
+    _ write: PendingWrite, in transaction: borrowing WriteTransaction
+  ) throws(LMDBError) -> PendingWrite? {
+    var recordDate = Date.distantPast
+    if write.isUpdate, write.removalSequence != context.removalLog.sequence {
+      // The record keeps its date if that is later, by another clock, and a removal by date may cover that one only.
+      recordDate = try database.dateOfRecord(of: write.head, lastKnownAs: write.rowID, in: transaction) ?? recordDate
+    }
+    return write.applying(context.removals.effect(on: write, datedAtLeast: recordDate))
   }
 
   /// Deletes the older record that a removed or discarded write replaces, because it must not reappear: also the record
