@@ -81,7 +81,7 @@ extension Reader {
     )
     let record = StoredResponse(
       copying: head, rowID: rowID, removalSequence: selected.removalSequence, hasOthers: selected.hasOthers,
-      storedBody: (location, store))
+      storedBody: StoredResponse.BodyInStore(location, in: store))
     if !isIntact, !isVerified(head, rowID: rowID), !isTableVerified(head, rowID: rowID) {
       unverified = record.storedBody
     } else if selected.isSoftPurged {
@@ -104,7 +104,7 @@ extension Reader {
           storedBody: storedBody, pendingWrite: write)
       }
     }
-    if let large, body.byteCount > large.limit { return record((body, large.store)) }
+    if let large, body.byteCount > large.limit { return record(StoredResponse.BodyInStore(body, in: large.store)) }
     do throws(LMDBError) {
       return try read { (transaction) throws(LMDBError) in
         try copyBody(body.bodyID, body.chunks, in: transaction) { record() }

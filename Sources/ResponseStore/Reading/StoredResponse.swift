@@ -159,8 +159,16 @@ extension StoredResponse {
     let bodyByteCount: Int
   }
 
-  /// A body that stays in a store.
-  typealias BodyInStore = (location: StoredBody.Location, store: ResponseStore)
+  /// A body that stays in a store. An object, so that copies of other responses need no space for it.
+  final class BodyInStore: Sendable {
+    let location: StoredBody.Location
+    let store: ResponseStore
+
+    init(_ location: StoredBody.Location, in store: ResponseStore) {
+      self.location = location
+      self.store = store
+    }
+  }
 
   private struct CopyHeader {
     let record: Record
