@@ -70,7 +70,11 @@ final class RedisServerProcess: Sendable {
       guard let connection = try? connect() else { return false }
       return (try? connection.command(["PING"])) != nil || options.contains("--requirepass")
     }
-    if !isReady { throw TestError("redis-server does not reply") }
+    if !isReady {
+      // The log is deleted with the directory. There is none if the server did not start.
+      let log = try? String(contentsOfFile: directory + "/log", encoding: .utf8)
+      throw TestError("redis-server does not reply: \(log?.suffix(300) ?? "it has written no log")")
+    }
   }
 
   func connect() throws -> RedisConnection {
@@ -97,17 +101,24 @@ func connect(_ url: String, tls: RedisTLS = RedisTLS(), timeout: Duration = .sec
   try FleetAddress(url: url, name: "default", tls: tls, timeout: timeout).connect()
 }
 
-/// A port that no program uses now.
+/// A port that no program uses now. It is none of those that the system gives to other sockets meanwhile.
 func freePort() throws -> UInt16 {
-  let descriptor = socket(AF_INET, CInt(SOCK_STREAM.rawValue), 0)
-  defer { close(descriptor) }
-  return try bindToLoopback(descriptor)
+  let range = try String(contentsOfFile: "/proc/sys/net/ipv4/ip_local_port_range", encoding: .utf8)
+  let first = range.split(whereSeparator: \.isWhitespace).first.flatMap { UInt16($0) } ?? 0
+  guard first > 10_000 else { throw TestError("the system gives all ports to any socket") }
+  for _ in 0..<100 {
+    let descriptor = socket(AF_INET, CInt(SOCK_STREAM.rawValue), 0)
+    defer { close(descriptor) }
+    if let port = try? bindToLoopback(descriptor, port: .random(in: 5_000..<first)) { return port }
+  }
+  throw TestError("no free port")
 }
 
-/// Binds a TCP socket to a free port of 127.0.0.1, and returns the port.
-func bindToLoopback(_ descriptor: CInt) throws -> UInt16 {
+/// Binds a TCP socket to a port of 127.0.0.1, or by default to one that the system selects, and returns the port.
+func bindToLoopback(_ descriptor: CInt, port: UInt16 = 0) throws -> UInt16 {
   var address = sockaddr_in()
   address.sin_family = sa_family_t(AF_INET)
+  address.sin_port = port.bigEndian
   address.sin_addr.s_addr = UInt32(INADDR_LOOPBACK).bigEndian
   var length = socklen_t(MemoryLayout<sockaddr_in>.size)
   let status = withUnsafeMutablePointer(to: &address) {
