@@ -92,7 +92,9 @@ struct Keyboard {
   func takeTerminal() -> Bool {
     var mode = termios()
     let flags = tcflag_t(ICANON | ECHO)
-    guard Self.isInForeground, tcgetattr(STDIN_FILENO, &mode) == 0, mode.c_lflag & flags != 0 else { return false }
+    guard Self.isInForeground, tcgetattr(STDIN_FILENO, &mode) == 0,
+      mode.c_lflag & flags != 0 || mode.c_cc.5 != 0 || mode.c_cc.6 != 0
+    else { return false }
     for number in [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGTSTP] {
       signal(number) { number in
         Keyboard.restore()

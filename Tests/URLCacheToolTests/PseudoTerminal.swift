@@ -55,6 +55,14 @@ final class PseudoTerminal {
     #expect(tcsetattr(main, TCSANOW, &mode) == 0)
   }
 
+  /// Gives it a mode in which a read waits for a key, as `stty -icanon -echo min 1` does.
+  func setWaitingForKeys() {
+    var mode = mode
+    mode.c_lflag &= ~tcflag_t(ICANON | ECHO)
+    (mode.c_cc.5, mode.c_cc.6) = (0, 1)
+    #expect(tcsetattr(main, TCSANOW, &mode) == 0)
+  }
+
   /// Types text.
   func type(_ text: String) {
     #expect(write(main, text, text.utf8.count) == text.utf8.count)

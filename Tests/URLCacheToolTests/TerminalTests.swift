@@ -162,6 +162,22 @@ struct TerminalTests {
     #expect(terminal.isInLines)
   }
 
+  @Test("On a terminal whose reads wait for keys, a screen follows the size without a key")
+  func otherMode() throws {
+    let tool = try Tool()
+    let terminal = try PseudoTerminal()
+    terminal.setWaitingForKeys()
+    let process = try watch("top", tool, keys: terminal, output: terminal)
+    terminal.type("?")
+    terminal.read { $0.contains("hide help") }
+    terminal.resize(columns: 40, rows: 10)
+    terminal.read { $0.contains("\u{1b}[10;1Hq quit") }
+    terminal.type("q")
+    process.waitUntilExit()
+    #expect(process.terminationReason == .exit && process.terminationStatus == 0)
+    #expect(terminal.mode.c_cc.6 == 1)
+  }
+
   private func isSuspended(_ process: pid_t) -> Bool {
     let status = (try? String(contentsOfFile: "/proc/\(process)/stat", encoding: .utf8)) ?? ""
     return status.split(separator: ")").last?.split(separator: " ").first == "T"

@@ -27,7 +27,7 @@ public final class StoredBody: Sendable {
   /// The body's size in bytes.
   public var byteCount: Int { location.byteCount }
   let location: Location
-  /// The response, whose body this is.
+  /// The response whose body this is.
   private let response: StoredResponse
   private let reader: Reader
   /// Keeps the store open.
