@@ -103,7 +103,7 @@ struct Keyboard {
       }
     }
     mode.c_lflag &= ~flags
-    // A read returns at once.
+    // VTIME and VMIN, the control characters 5 and 6, so that a read returns at once.
     mode.c_cc.5 = 0
     mode.c_cc.6 = 0
     tcsetattr(STDIN_FILENO, TCSANOW, &mode)

@@ -109,6 +109,7 @@ func freePort() throws -> UInt16 {
   for _ in 0..<100 {
     let descriptor = socket(AF_INET, CInt(SOCK_STREAM.rawValue), 0)
     defer { close(descriptor) }
+    // Another program uses a port that cannot be bound. The next one may be free.
     if let port = try? bindToLoopback(descriptor, port: .random(in: 5_000..<first)) { return port }
   }
   throw TestError("no free port")
